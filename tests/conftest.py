@@ -1,0 +1,34 @@
+"""Fixtures that several test files share: a tiny copy task and models trained on it, each made once a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from toolkit_runner import CopyTask, make_copy_task, run, tiny_train_args
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def copy_task(tmp_path_factory: pytest.TempPathFactory) -> CopyTask:
+    """203 lines of 1 to 9 words, target = source, with valid and test the first 13 lines."""
+    return make_copy_task(tmp_path_factory.mktemp("copy_task"))
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(copy_task: CopyTask, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A one-layer model of width 16 after 60 updates (checkpoint_last.pt): trained, but not good."""
+    save_dir = tmp_path_factory.mktemp("tiny")
+    run("fairseq-train", *tiny_train_args(copy_task.bin, save_dir), "--no-epoch-checkpoints").ok()
+    return save_dir / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint_400(copy_task: CopyTask, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same after 400 updates, so that its outputs have several lengths."""
+    save_dir = tmp_path_factory.mktemp("tiny400")
+    options = ["--no-epoch-checkpoints", "--validate-interval", 50, "--save-interval", 50, "--log-interval", 100]
+    run("fairseq-train", *tiny_train_args(copy_task.bin, save_dir, updates=400), *options).ok()
+    return save_dir / "checkpoint_last.pt"
