@@ -1,0 +1,236 @@
+"""Attention: section 3.2 of "Attention Is All You Need" (Vaswani et al. 2017).
+
+Shapes: B batch, T queries, S keys, H heads, D width of the model, K beam. Masks are True where attention is forbidden.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def scaled_dot_product_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, forbidden: Optional[Tensor] = None, p_drop: float = 0.0
+) -> Tuple[Tensor, Tensor]:
+    """``softmax(Q K^T / sqrt(d_k)) V``, written as the paper writes it, with the weights beside the output.
+
+    The softmax is computed in float32. A row whose keys are all forbidden gets weights and an output of zero.
+
+    Source: Vaswani et al. 2017, section 3.2.1, equation 1.
+    Differs from: torch's function of this name, which keeps the weights to itself; ``attend`` uses that one.
+
+    Args:
+        queries: (..., T, d_k).
+        keys: (..., S, d_k).
+        values: (..., S, d_v).
+        forbidden: bool, broadcastable to (..., T, S).
+        p_drop: dropout on the weights.
+
+    Returns:
+        Output (..., T, d_v) and weights (..., T, S) before dropout, both of the dtype of the queries.
+    """
+    scores = (queries @ keys.transpose(-2, -1)).float() / math.sqrt(queries.size(-1))
+    if forbidden is not None:
+        scores = scores.masked_fill(forbidden, -math.inf)
+        empty = forbidden.all(dim=-1, keepdim=True)
+        weights = scores.masked_fill(empty, 0.0).softmax(dim=-1).masked_fill(empty, 0.0)
+    else:
+        weights = scores.softmax(dim=-1)
+    weights = weights.to(queries.dtype)
+    return F.dropout(weights, p_drop) @ values, weights
+
+
+def attend(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    forbidden: Optional[Tensor] = None,
+    causal: bool = False,
+    p_drop: float = 0.0,
+) -> Tensor:
+    """The same function through torch's fused kernels, which never hold the weights.
+
+    Every row must have a key that it may attend to: the masks of this module see to that.
+
+    Args:
+        queries, keys, values: (B, H, T, d_k), (B, H, S, d_k), (B, H, S, d_v).
+        forbidden: bool, broadcastable to (B, H, T, S).
+        causal: forbid key j to query i wherever j > i; not together with ``forbidden``.
+    """
+    allowed = None if forbidden is None else ~forbidden
+    return F.scaled_dot_product_attention(
+        queries, keys, values, attn_mask=allowed, dropout_p=p_drop, is_causal=causal and queries.size(2) > 1
+    )
+
+
+def causal_mask(n_tokens: int, device: Optional[torch.device] = None) -> Tensor:
+    """True where query i would see key j > i: bool (T, T). Source: Vaswani et al. 2017, section 3.2.3."""
+    return torch.ones(n_tokens, n_tokens, dtype=torch.bool, device=device).triu(1)
+
+
+def key_padding_mask(padding_mask: Tensor) -> Tensor:
+    """Forbid padded keys to every query: bool (B, S) becomes (B, 1, 1, S).
+
+    A row that is nothing but padding keeps all its keys: its output means nothing, but stays finite.
+    """
+    return (padding_mask & ~padding_mask.all(dim=1, keepdim=True))[:, None, None, :]
+
+
+def causal_padding_mask(padding_mask: Tensor) -> Tensor:
+    """Forbid later and padded keys, but never a query's own position: bool (B, T) becomes (B, 1, T, T).
+
+    Padding to the left of a sentence would otherwise leave its own rows without any key.
+    """
+    n_tokens = padding_mask.size(1)
+    itself = torch.eye(n_tokens, dtype=torch.bool, device=padding_mask.device)
+    forbidden = causal_mask(n_tokens, padding_mask.device) | padding_mask[:, None, :]
+    return (forbidden & ~itself)[:, None]
+
+
+class KeyValueCache:
+    """Keys and values of the positions that a layer has decoded so far, in buffers that grow by doubling.
+
+    Fields keys and values: (B, H, allocated, d_k) and (B, H, allocated, d_v), of which ``length`` positions hold.
+    """
+
+    def __init__(self) -> None:
+        self.keys: Optional[Tensor] = None
+        self.values: Optional[Tensor] = None
+        self.length = 0
+
+    def append(self, keys: Tensor, values: Tensor) -> Tuple[Tensor, Tensor]:
+        """Add keys (B, H, T, d_k) and values (B, H, T, d_v); return all that are held, as views."""
+        end = self.length + keys.size(2)
+        if self.keys is None or self.values is None or end > self.keys.size(2):
+            self.keys = self._grown(self.keys, keys, end)
+            self.values = self._grown(self.values, values, end)
+        self.keys[:, :, self.length : end] = keys
+        self.values[:, :, self.length : end] = values
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def _grown(self, old: Optional[Tensor], like: Tensor, end: int) -> Tensor:
+        allocated = max(32, end, 0 if old is None else 2 * old.size(2))
+        new = like.new_empty(like.size(0), like.size(1), allocated, like.size(3))
+        if old is not None:
+            new[:, :, : self.length] = old[:, :, : self.length]
+        return new
+
+    def reorder(self, order: Tensor) -> None:
+        """Let row i continue what row ``order[i]`` holds; order (B',) may repeat and leave out rows."""
+        if self.keys is not None and self.values is not None:
+            self.keys = self._reordered(self.keys, order)
+            self.values = self._reordered(self.values, order)
+
+    def _reordered(self, old: Tensor, order: Tensor) -> Tensor:
+        new = old.new_empty(order.numel(), *old.shape[1:])
+        new[:, :, : self.length] = old[:, :, : self.length].index_select(0, order)
+        return new
+
+
+class MultiHeadAttention(nn.Module):
+    """``Concat(head_1, ..., head_h) W^O`` with ``head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)``.
+
+    Source: Vaswani et al. 2017, section 3.2.2. The projections carry biases, as the toolkit's do.
+    Differs from: the toolkit's, where d_k and d_v are tied to d_model / h.
+
+    Args:
+        d_query: width of the queries and of the output.
+        n_heads: h.
+        d_k: width of a head's queries and keys; by default d_query / h.
+        d_v: width of a head's values; by default d_query / h.
+        d_memory: width of what the keys and values are made from; by default d_query.
+        p_drop: dropout on the attention weights; the paper has none.
+
+    Raises:
+        ValueError: a size below 1, or d_k or d_v left open where h does not divide d_query.
+    """
+
+    def __init__(
+        self,
+        d_query: int,
+        n_heads: int,
+        d_k: Optional[int] = None,
+        d_v: Optional[int] = None,
+        d_memory: Optional[int] = None,
+        p_drop: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if n_heads < 1:
+            raise ValueError(f"the number of attention heads must be at least 1, but is {n_heads}")
+        if (d_k is None or d_v is None) and d_query % n_heads:
+            raise ValueError(
+                f"the width {d_query} is not a multiple of the {n_heads} attention heads; give d_k and d_v to free them"
+            )
+        self.n_heads = n_heads
+        self.d_k = d_query // n_heads if d_k is None else d_k
+        self.d_v = d_query // n_heads if d_v is None else d_v
+        if min(self.d_k, self.d_v) < 1:
+            raise ValueError(f"d_k and d_v must be at least 1, but are {self.d_k} and {self.d_v}")
+        self.p_drop = p_drop
+        d_memory = d_query if d_memory is None else d_memory
+        self.q_proj = nn.Linear(d_query, n_heads * self.d_k)
+        self.k_proj = nn.Linear(d_memory, n_heads * self.d_k)
+        self.v_proj = nn.Linear(d_memory, n_heads * self.d_v)
+        self.out_proj = nn.Linear(n_heads * self.d_v, d_query)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot's uniform distribution; the three input projections count as one matrix, hence the gain."""
+        for projection in (self.q_proj, self.k_proj, self.v_proj):
+            nn.init.xavier_uniform_(projection.weight, gain=2**-0.5)
+            nn.init.zeros_(projection.bias)
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.view(x.size(0), x.size(1), self.n_heads, -1).transpose(1, 2)  # (B, H, T, d)
+
+    def keys_and_values(self, memory: Tensor) -> Tuple[Tensor, Tensor]:
+        """Project memory (B, S, D) to keys (B, H, S, d_k) and values (B, H, S, d_v)."""
+        return self._heads(self.k_proj(memory)), self._heads(self.v_proj(memory))
+
+    def forward(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        forbidden: Optional[Tensor] = None,
+        causal: bool = False,
+        need_weights: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Attend from every query to the given keys and values.
+
+        When there are K times as many rows of queries as of keys, K successive rows share one row of keys: the
+        hypotheses of a beam attend to their sentence, whose keys are kept once.
+
+        Args:
+            query: (B * K, T, D).
+            keys, values: what ``keys_and_values`` returns, (B, H, S, d_k) and (B, H, S, d_v).
+            forbidden: bool, broadcastable to (B, H, T, S).
+            causal: forbid later keys; instead of ``forbidden``.
+            need_weights: return the weights too, by the slower plain form.
+
+        Returns:
+            Output (B * K, T, D), and weights (B * K, H, T, S) or None.
+        """
+        n_rows, n_queries = query.shape[:2]
+        n_shared = n_rows // keys.size(0)
+        folded = self.q_proj(query).view(keys.size(0), n_shared * n_queries, -1)
+        heads = self._heads(folded)  # (B, H, K * T, d_k)
+        p_drop = self.p_drop if self.training else 0.0
+        weights = None
+        if need_weights:
+            if causal:
+                forbidden = causal_mask(n_queries, query.device)
+            context, weights = scaled_dot_product_attention(heads, keys, values, forbidden, p_drop)
+            weights = weights.view(keys.size(0), self.n_heads, n_shared, n_queries, -1)
+            weights = weights.transpose(1, 2).reshape(n_rows, self.n_heads, n_queries, -1)
+        else:
+            context = attend(heads, keys, values, forbidden, causal, p_drop)
+        context = context.transpose(1, 2).reshape(n_rows, n_queries, self.n_heads * self.d_v)
+        return self.out_proj(context), weights

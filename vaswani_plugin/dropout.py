@@ -1,0 +1,56 @@
+"""Dropout: section 5.4 of "Attention Is All You Need" (Vaswani et al. 2017), quick on a CPU too."""
+
+from __future__ import annotations
+
+from typing import Any, Tuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+_LEVELS = 2**16
+
+
+def _keep_mask(x: Tensor, n_kept_levels: int) -> Tensor:
+    """True with probability ``n_kept_levels / 65536``, drawn from torch's default generator, bool of x's shape.
+
+    One 64-bit draw serves four elements: torch's own CPU dropout spends one draw and a float conversion on each.
+    """
+    words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64)
+    words.random_(-(2**63), None)  # the full range: random_() alone never sets the sign bit
+    levels = words.view(torch.int16)[: x.numel()].view(x.shape)
+    return levels < n_kept_levels - _LEVELS // 2
+
+
+class _CpuDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, n_kept_levels: int) -> Tensor:
+        mask = _keep_mask(x, n_kept_levels)
+        ctx.save_for_backward(mask)
+        ctx.scale = _LEVELS / n_kept_levels
+        return (x * mask).mul_(ctx.scale)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Tuple[Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return (grad_outputs[0] * mask).mul_(ctx.scale), None
+
+
+def dropout(x: Tensor, p_drop: float, training: bool) -> Tensor:
+    """Zero each element with probability p_drop and scale the others, so that the expectation stays x.
+
+    On a CPU the probability is rounded to a multiple of 2^-16 and the scale follows the rounded value, so the
+    expectation is exact. The mask comes from torch's default generator: a seed repeats it.
+
+    Source: Vaswani et al. 2017, section 5.4 (residual dropout).
+
+    Args:
+        p_drop: in [0, 1].
+    """
+    if not training or p_drop == 0.0 or x.numel() == 0:
+        return x
+    n_kept_levels = round((1.0 - p_drop) * _LEVELS)
+    if x.device.type != "cpu" or n_kept_levels in (0, _LEVELS):
+        return F.dropout(x, p_drop, training=True)
+    kept: Tensor = _CpuDropout.apply(x, n_kept_levels)
+    return kept
