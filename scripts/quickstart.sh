@@ -1,0 +1,258 @@
+#!/usr/bin/env bash
+# The whole job on a CPU: install, prepare, train vaswani_tiny, average, translate, score, draw. It only composes commands.
+# A step that succeeded leaves a stamp under WORK/stamps and is not done again; an interrupted training resumes.
+set -euo pipefail
+
+usage() {
+    cat <<'USAGE'
+usage: bash scripts/quickstart.sh [options]
+
+Without --corpus: the embedded corpus, English to German, a few minutes on two cores.
+
+  --corpus DIR          parallel text: train.*, valid.* or val.*, one test*.* with the two languages as suffixes
+  --source-lang LANG    suffix of the source side (default: en)
+  --target-lang LANG    suffix of the target side (default: de)
+  --test-prefix NAME    which test set, when DIR has several (such as test_2016_flickr)
+  --arch NAME           architecture (default: vaswani_tiny)
+  --vocab-size N        SentencePiece BPE pieces (default: 8000; embedded 1000)
+  --max-update N        updates (default: 6000; embedded 1500)
+  --max-tokens N        tokens in a batch (default: 4096)
+  --lr X                peak learning rate (default: 5e-3)
+  --warmup-updates N    (default: 2000; embedded 400)
+  --average N           mean of the last N epoch checkpoints (default: 10; embedded 5)
+  --seed N              (default: 1)
+  --work DIR            everything that is made (default: quickstart-work/embedded or quickstart-work/NAME OF DIR)
+  --venv DIR            virtual environment (default: .venv-quickstart)
+  --dry-run             print the commands, run none
+
+PYTHON names the interpreter, VASWANI_TORCH the torch to install (default: the release the toolkit was tried with).
+USAGE
+}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=scripts/common.sh
+source "$root/scripts/common.sh"
+
+corpus='' source_lang=en target_lang=de test_prefix='' arch=vaswani_tiny seed=1 max_tokens=4096 lr=5e-3
+vocab_size='' max_update='' warmup='' average='' work='' venv=$root/.venv-quickstart dry_run=no
+
+while [[ $# -gt 0 ]]; do
+    case $1 in
+        -h | --help)
+            usage
+            exit 0
+            ;;
+        --dry-run)
+            dry_run=yes
+            shift
+            continue
+            ;;
+    esac
+    [[ $# -ge 2 ]] || die "$1: unknown option, or its value is missing (--help lists the options)"
+    case $1 in
+        --corpus) corpus=$2 ;;
+        --source-lang) source_lang=$2 ;;
+        --target-lang) target_lang=$2 ;;
+        --test-prefix) test_prefix=$2 ;;
+        --arch) arch=$2 ;;
+        --vocab-size) vocab_size=$2 ;;
+        --max-update) max_update=$2 ;;
+        --max-tokens) max_tokens=$2 ;;
+        --lr) lr=$2 ;;
+        --warmup-updates) warmup=$2 ;;
+        --average) average=$2 ;;
+        --seed) seed=$2 ;;
+        --work) work=$2 ;;
+        --venv) venv=$2 ;;
+        *) die "unknown option $1 (--help lists the options)" ;;
+    esac
+    shift 2
+done
+
+if [[ -n $corpus ]]; then
+    [[ -d $corpus ]] || die "--corpus $corpus: no such folder"
+    corpus=$(cd "$corpus" && pwd)
+    : "${vocab_size:=8000}" "${max_update:=6000}" "${warmup:=2000}" "${average:=10}"
+    : "${work:=$root/quickstart-work/$(basename "$corpus")}"
+else
+    [[ -z $test_prefix ]] || die "--test-prefix goes with --corpus"
+    [[ $source_lang-$target_lang == en-de || $source_lang-$target_lang == de-en ]] ||
+        die "the embedded corpus has en and de, not $source_lang and $target_lang"
+    : "${vocab_size:=1000}" "${max_update:=1500}" "${warmup:=400}" "${average:=5}"
+    : "${work:=$root/quickstart-work/embedded}"
+fi
+
+[[ $work == /* ]] || work=$PWD/$work
+[[ $venv == /* ]] || venv=$PWD/$venv
+
+# --- the files of a corpus ---------------------------------------------------------------------------------------------
+
+# Prints the prefix, of those given, whose two files exist in the corpus.
+find_split() {
+    local name
+    for name in "$@"; do
+        if [[ -f $corpus/$name.$source_lang && -f $corpus/$name.$target_lang ]]; then
+            echo "$name"
+            return
+        fi
+    done
+    die "--corpus $corpus: no file pair $(printf '%s.{'"$source_lang,$target_lang"'} ' "$@")"
+}
+
+# Prints the prefix of the only test set, or of the one that --test-prefix names.
+find_test() {
+    local path name found=()
+    if [[ -n $test_prefix ]]; then
+        find_split "$test_prefix"
+        return
+    fi
+    for path in "$corpus"/test*."$source_lang"; do
+        name=$(basename "$path" ".$source_lang")
+        if [[ -f $path && -f $corpus/$name.$target_lang ]]; then
+            found+=("$name")
+        fi
+    done
+    case ${#found[@]} in
+        0) die "--corpus $corpus: no file pair test*.{$source_lang,$target_lang}" ;;
+        1) echo "${found[0]}" ;;
+        *) die "--corpus $corpus: several test sets (${found[*]}); choose one with --test-prefix" ;;
+    esac
+}
+
+if [[ -n $corpus ]]; then
+    data=$corpus
+    train=$(find_split train)
+    valid=$(find_split valid val dev)
+    test=$(find_test)
+else
+    data=$work/corpus train=train valid=valid test=test
+fi
+
+# --- steps -------------------------------------------------------------------------------------------------------------
+
+stamps=()   # "name:stamp file" of every step so far, for the table at the end
+changed=no  # whether a step was run, so that what was made from its old result has to be made anew
+
+# step NAME STAMP KEY COMMAND...: run the command unless STAMP holds the same command and KEY; log, time and stamp it.
+step() {
+    local name=$1 stamp=$2 key=$3 status=0 begin took
+    shift 3
+    stamps+=("$name:$stamp")
+    if [[ $dry_run == yes ]]; then
+        printf '%q ' "$@"
+        echo
+        return
+    fi
+    if [[ $changed == no && -f $stamp && $(sed 1d "$stamp") == "$* $key" ]]; then
+        echo "== $name: done before"
+        return
+    fi
+    echo "== $name"
+    rm -f "$stamp"
+    mkdir -p "$work/logs"
+    begin=$SECONDS
+    # Only a training's log is appended to, so that it keeps its curves when it resumes.
+    [[ $name == train ]] || rm -f "$work/logs/$name.log"
+    "$@" 2>&1 </dev/null | tee -a "$work/logs/$name.log" || status=$?
+    took=$((SECONDS - begin))
+    if [[ $status -ne 0 ]]; then
+        die "step '$name' failed with status $status after $took s; its output is in $work/logs/$name.log"
+    fi
+    mkdir -p "$(dirname "$stamp")"
+    printf '%s\n%s\n' "$took" "$* $key" >"$stamp"
+    changed=yes
+}
+
+# Keeps a training from going on with checkpoints that other settings or other text made.
+guard_checkpoints() {
+    local identity=$1 file=$work/checkpoints/settings
+    [[ $dry_run == no ]] || return 0
+    if [[ -f $file && $(cat "$file") != "$identity" ]]; then
+        die "$work/checkpoints holds a training with other settings or other text; choose another --work or remove $work"
+    fi
+    mkdir -p "$work/checkpoints"
+    echo "$identity" >"$file"
+}
+
+export PYTHONUNBUFFERED=1
+cores=$(getconf _NPROCESSORS_ONLN)
+# A model this small gains nothing from more threads.
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores < 4 ? cores : 4))}
+[[ $dry_run == yes ]] || mkdir -p "$work"
+
+# An environment may serve several work folders, so its stamps lie in it.
+python=$venv/bin/python
+[[ -x $python ]] || python=$(find_python)
+base=$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')
+step environment "$venv/stamps/environment" "" "$base" -m venv "$venv"
+step pip "$venv/stamps/pip" "" "$venv/bin/python" -m pip install --upgrade "$(pip_requirement "$python")"
+step torch "$venv/stamps/torch" "" "$venv/bin/python" -m pip install "$(torch_requirement "$python")"
+step project "$venv/stamps/project" "$(cksum <"$root/setup.py")" \
+    "$venv/bin/python" -m pip install --editable "${root}[plots]"
+changed=no
+
+export PATH=$venv/bin:$PATH
+if [[ -z $corpus ]]; then
+    step corpus "$work/stamps/corpus" "" vaswani-corpus "$data"
+fi
+
+inputs=()
+for split in "$train" "$valid" "$test"; do
+    inputs+=("$data/$split.$source_lang" "$data/$split.$target_lang")
+done
+text=''
+[[ $dry_run == yes ]] || text=$(cat "${inputs[@]}" | cksum)
+prepare=(vaswani-prepare text --train "${inputs[@]:0:2}" --valid "${inputs[@]:2:2}" --test "${inputs[@]:4:2}"
+    --source-lang "$source_lang" --target-lang "$target_lang" --vocab-size "$vocab_size"
+    --dest "$work/data" --workers "$cores")
+step prepare "$work/stamps/prepare" "$text" "${prepare[@]}"
+
+user_dir=$root/vaswani_plugin
+[[ $dry_run == yes ]] || user_dir=$(python -m vaswani_plugin)
+train_command=(fairseq-train "$work/data/bin" --user-dir "$user_dir"
+    --task vaswani_translation --source-lang "$source_lang" --target-lang "$target_lang"
+    --arch "$arch" --share-all-embeddings
+    --criterion vaswani_label_smoothed_cross_entropy --label-smoothing 0.1
+    --optimizer adam --adam-betas "(0.9, 0.98)" --adam-eps 1e-9
+    --lr-scheduler vaswani_inverse_sqrt --lr "$lr" --warmup-updates "$warmup"
+    --max-tokens "$max_tokens" --seed "$seed" --cpu --num-workers 0
+    --save-dir "$work/checkpoints" --keep-last-epochs "$average"
+    --no-progress-bar --log-format simple --log-interval 50)
+guard_checkpoints "${train_command[*]} ${prepare[*]} $text"
+step train "$work/stamps/train" "$text" "${train_command[@]}" --max-update "$max_update"
+
+step average "$work/stamps/average" "" \
+    vaswani-average --dir "$work/checkpoints" --last "$average" --output "$work/checkpoints/average.pt"
+
+# --results-path DIR makes the toolkit write DIR/generate-test.txt.
+step translate "$work/stamps/translate" "" \
+    fairseq-generate "$work/data/bin" --user-dir "$user_dir" \
+    --task vaswani_translation --source-lang "$source_lang" --target-lang "$target_lang" \
+    --path "$work/checkpoints/average.pt" --gen-subset test --max-tokens "$max_tokens" \
+    --cpu --num-workers 0 --results-path "$work"
+
+step score "$work/stamps/score" "" \
+    vaswani-score --log "$work/generate-test.txt" --sentencepiece --src "${inputs[4]}" --ref "${inputs[5]}" \
+    --samples 3 --json "$work/score.json"
+
+step curves "$work/stamps/curves" "" \
+    vaswani-curves "$work/logs/train.log" --labels "$arch" --output "$work/curves.png"
+
+[[ $dry_run == no ]] || exit 0
+
+# --- what came out -----------------------------------------------------------------------------------------------------
+
+echo
+if [[ $changed == no ]]; then
+    cat "$work/logs/score.log"
+    echo
+fi
+printf '%-12s %8s\n' step seconds
+total=0
+for entry in "${stamps[@]}"; do
+    took=$(head -n 1 "${entry#*:}")
+    total=$((total + took))
+    printf '%-12s %8d\n' "${entry%%:*}" "$took"
+done
+printf '%-12s %8d\n' all "$total"
+echo "learning curves: $work/curves.png"

@@ -1,0 +1,102 @@
+"""A record of finished steps, so that a command that is run again does only what is missing.
+
+``manifest.json`` holds for each step its settings, the size and SHA-256 of what it read, and those of what it wrote.
+A step counts as done when all three still agree; where an input lies does not matter, what it holds does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, Mapping, Sequence, Tuple
+
+from vaswani_plugin.tools.cli import CommandError, atomic_path, sha256_of
+
+FORMAT = 1
+
+
+class Manifest:
+    """The steps that were finished in one folder.
+
+    Args:
+        folder: what the outputs' names are relative to; holds ``manifest.json``.
+
+    Raises:
+        CommandError: an existing manifest cannot be read or has another format.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "manifest.json"
+        self.data: Dict[str, Any] = {"format": FORMAT, "steps": {}}
+        self._known: Dict[Tuple[str, int, int], str] = {}
+        if self.path.exists():
+            self.data = _load(self.path)
+
+    def is_done(self, step: str, settings: Mapping[str, Any], inputs: Mapping[str, Path]) -> bool:
+        """Say whether ``step`` was finished with these settings and inputs and its outputs are unharmed."""
+        record = self.data["steps"].get(step)
+        if record is None or record["settings"] != dict(settings):
+            return False
+        found = {label: _without_path(self._fingerprint(path)) for label, path in inputs.items()}
+        if {label: _without_path(entry) for label, entry in record["inputs"].items()} != found:
+            return False
+        return all(self._is_intact(name, entry) for name, entry in record["outputs"].items())
+
+    def record(
+        self, step: str, settings: Mapping[str, Any], inputs: Mapping[str, Path], outputs: Sequence[Path]
+    ) -> None:
+        """Write down that ``step`` is finished; ``outputs`` lie in the manifest's folder."""
+        self.data["steps"][step] = {
+            "settings": dict(settings),
+            "inputs": {label: self._fingerprint(path) for label, path in inputs.items()},
+            "outputs": {
+                output.relative_to(self.folder).as_posix(): _without_path(self._fingerprint(output))
+                for output in sorted(outputs)
+            },
+        }
+        self.save()
+
+    def forget(self, step: str) -> None:
+        """Take ``step`` out before its outputs are replaced, so that a crash half-way leaves it undone."""
+        if self.data["steps"].pop(step, None) is not None:
+            self.save()
+
+    def note(self, key: str, value: Any) -> None:
+        """Write a fact beside the steps, such as where the raw references lie."""
+        if self.data.get(key) != value:
+            self.data[key] = value
+            self.save()
+
+    def save(self) -> None:
+        """Write ``manifest.json``, whole or not at all."""
+        with atomic_path(self.path) as partial:
+            partial.write_text(json.dumps(self.data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def _fingerprint(self, path: Path) -> Dict[str, Any]:
+        status = os.stat(path)
+        key = (str(path), status.st_size, status.st_mtime_ns)
+        if key not in self._known:
+            self._known[key] = sha256_of(path)
+        return {"path": str(path), "size": status.st_size, "sha256": self._known[key]}
+
+    def _is_intact(self, name: str, entry: Mapping[str, Any]) -> bool:
+        path = self.folder / name
+        if not path.is_file() or path.stat().st_size != entry["size"]:
+            return False
+        return _without_path(self._fingerprint(path)) == dict(entry)
+
+
+def _without_path(entry: Mapping[str, Any]) -> Dict[str, Any]:
+    return {key: value for key, value in entry.items() if key != "path"}
+
+
+def _load(path: Path) -> Dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CommandError(f"{path}: not a manifest ({error}); remove it to start anew") from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("steps"), dict):
+        raise CommandError(f"{path}: not a manifest of format {FORMAT}; remove it to start anew")
+    return data
