@@ -1,0 +1,268 @@
+"""Every accommodation to versions of the toolkit (fairseq) and of torch, each with its reason and its end.
+
+``quiet_import``
+    Importing the toolkit warns that ``torch.jit.script`` is deprecated. Until the toolkit stops scripting at import.
+``read_checkpoint``
+    torch 2.6 and later refuse the classes in the toolkit's checkpoints, older ones load anything. Until the toolkit
+    writes plain values, or allow-lists its own classes.
+``receive_object``
+    torch refuses in the same way what the first worker sends to the others when training resumes. Until as above.
+``PackagePath``
+    ``--user-dir`` is compared as text, so that a symbolic link counts as another package. Until the toolkit compares
+    real paths.
+``refuse_clashes``
+    A model or task registered under a taken name is silently the older one (main branch). Until the toolkit raises.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import re
+import types
+import typing
+import warnings
+from argparse import Namespace
+from collections import defaultdict
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Callable, Dict, Iterator, List, Mapping, Tuple, Union
+
+import numpy
+import omegaconf
+import torch
+
+
+@contextmanager
+def quiet_import() -> Iterator[None]:
+    """Keeps the toolkit's own deprecation warnings away while it is imported."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+with quiet_import():
+    import fairseq.checkpoint_utils
+    import fairseq.criterions
+    import fairseq.distributed.utils
+    import fairseq.models
+    import fairseq.optim.lr_scheduler
+    import fairseq.registry
+    import fairseq.tasks
+    import fairseq.utils
+
+#: From version 2.6 on torch.load is safe and can be told of further classes.
+_HAS_ALLOW_LIST = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2]) >= (2, 6)
+
+#: The toolkit's registries by kind.
+REGISTRIES: Dict[str, Dict[str, Any]] = {
+    "model": fairseq.models.MODEL_REGISTRY,
+    "architecture": fairseq.models.ARCH_CONFIG_REGISTRY,
+    "task": fairseq.tasks.TASK_REGISTRY,
+    "criterion": fairseq.registry.REGISTRIES["criterion"]["registry"],
+    "lr_scheduler": fairseq.registry.REGISTRIES["lr_scheduler"]["registry"],
+}
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that cannot be read, or that carries a class which is not allowed."""
+
+
+def _called(full_name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function under another full name, which is what torch compares."""
+
+    @functools.wraps(function)
+    def renamed(*args: Any) -> Any:
+        return function(*args)
+
+    renamed.__module__, _, renamed.__qualname__ = full_name.rpartition(".")
+    return renamed
+
+
+def _checkpoint_classes() -> List[Any]:
+    reconstruct = numpy.empty(0).__reduce__()[0]
+    return [
+        # The model's options; in older checkpoints all options.
+        Namespace,
+        # Arrays: the counts of n-grams that --eval-bleu keeps in its meters, as whole numbers from one worker and as
+        # floating-point ones summed over several. NumPy 2 renamed the function, so each file has one of two names.
+        _called("numpy.core.multiarray._reconstruct", reconstruct),
+        _called("numpy._core.multiarray._reconstruct", reconstruct),
+        numpy.ndarray,
+        numpy.dtype,
+        type(numpy.dtype("int64")),
+        type(numpy.dtype("float64")),
+    ]
+
+
+#: The classes and functions in the toolkit's checkpoints beside those that torch itself allows.
+CHECKPOINT_CLASSES: List[Any] = _checkpoint_classes()
+
+
+class _RestrictedUnpickler(pickle.Unpickler):
+    """Refuses every class but ``CHECKPOINT_CLASSES`` and what torch needs for tensors; for torch below 2.6."""
+
+    _TORCH = (
+        r"collections\.OrderedDict|_codecs\.encode|torch\.Size|torch\.device|torch(\.storage)?\.\w*Storage"
+        r"|torch\.b?float\d*|torch\.u?int\d+|torch\.bool|torch\._utils\._rebuild_(tensor(_v2)?|parameter)"
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        full_name = f"{module}.{name}"
+        for allowed in CHECKPOINT_CLASSES:
+            if full_name == f"{allowed.__module__}.{allowed.__qualname__}":
+                return allowed
+        if not re.fullmatch(self._TORCH, full_name):
+            raise pickle.UnpicklingError(f"Unsupported global: GLOBAL {full_name}")
+        return super().find_class(module, name)
+
+
+_RESTRICTED_PICKLE = types.SimpleNamespace(
+    Unpickler=_RestrictedUnpickler, load=lambda file, **options: _RestrictedUnpickler(file, **options).load()
+)
+
+
+def _safe_load(file: IO[bytes], map_location: Any) -> Any:
+    if _HAS_ALLOW_LIST:
+        return torch.load(file, map_location=map_location, weights_only=True)
+    return torch.load(file, map_location=map_location, weights_only=False, pickle_module=_RESTRICTED_PICKLE)
+
+
+def read_checkpoint(file: IO[bytes], map_location: Any = "cpu") -> Any:
+    """Reads an open checkpoint; unlike ``torch.load`` it says which file and which class is at fault.
+
+    Raises:
+        CheckpointError: the file carries a class that is not allowed, or it is not a whole checkpoint.
+    """
+    name = getattr(file, "name", "(a stream)")
+    try:
+        return _safe_load(file, map_location)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if refused is None:
+            size = f"{os.fstat(file.fileno()).st_size:,} bytes" if hasattr(file, "fileno") else "unknown size"
+            raise CheckpointError(
+                f"{name} is not a whole checkpoint ({size}); was it cut off while it was written? "
+                f"torch says: {(str(error).splitlines() or [type(error).__name__])[0]}"
+            ) from error
+        raise CheckpointError(
+            f"{name} carries {refused[1]}, and a checkpoint of the toolkit never does. It was not loaded, because "
+            "loading a class can run any code. If you wrote this file and trust it, allow the class with "
+            "torch.serialization.add_safe_globals before you load it."
+        ) from error
+
+
+def load_checkpoint(path: Union[str, os.PathLike[str]]) -> Dict[str, Any]:
+    """Loads a checkpoint of the toolkit onto the CPU, safely with every version of torch.
+
+    Returns:
+        What the toolkit saved: "model" (names to tensors), "cfg" or "args" (options), "extra_state" and so on.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        CheckpointError: it carries a class that is not allowed, or it is no checkpoint or not a whole one.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no checkpoint {os.fspath(path)}")
+    with open(path, "rb") as file:
+        state = read_checkpoint(file)
+    if not isinstance(state, dict) or "model" not in state:
+        found = ", ".join(map(str, state)) if isinstance(state, dict) else type(state).__name__
+        raise CheckpointError(f'{os.fspath(path)} is no checkpoint of the toolkit: it has no "model", but {found}')
+    return state
+
+
+class _TorchWith(types.ModuleType):
+    """The torch module as one module of the toolkit sees it: with another ``load`` and everything else unchanged."""
+
+    def __init__(self, load: Callable[..., Any]) -> None:
+        super().__init__("torch", "torch with another load function")
+        self.load = load
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+def _toolkit_load(file: IO[bytes], map_location: Any = None) -> Any:
+    return read_checkpoint(file, map_location)
+
+
+def receive_object(stream: IO[bytes], map_location: Any = None) -> Any:
+    """Unpacks what the first worker sends when training resumes: a checkpoint whose options are omegaconf's by then."""
+    sent = [
+        dict,
+        list,
+        int,
+        float,
+        str,
+        bool,
+        defaultdict,
+        (typing.Any, "typing.Any"),
+        omegaconf.DictConfig,
+        omegaconf.ListConfig,
+        omegaconf.AnyNode,
+        omegaconf.base.ContainerMetadata,
+        omegaconf.base.Metadata,
+        fairseq.distributed.utils._TensorPlaceholder,
+    ]
+    with torch.serialization.safe_globals(sent):
+        return torch.load(stream, map_location=map_location, weights_only=True)
+
+
+def install() -> None:
+    """Puts the accommodations in place; doing so twice changes nothing.
+
+    ``torch.load`` itself stays as it is: outside the toolkit everything is refused or allowed as before, except that
+    torch 2.6 and later accept ``CHECKPOINT_CLASSES``.
+    """
+    fairseq.checkpoint_utils.torch = _TorchWith(_toolkit_load)
+    if _HAS_ALLOW_LIST:
+        torch.serialization.add_safe_globals(CHECKPOINT_CLASSES)
+        fairseq.distributed.utils.torch = _TorchWith(receive_object)
+
+
+class PackagePath(List[str]):
+    """A package's ``__path__`` in which every spelling of its folder is found, and another folder is an error.
+
+    The toolkit asks ``path in package.__path__`` when a ``--user-dir`` has the name of a package that is imported.
+    """
+
+    def __contains__(self, path: object) -> bool:
+        """Whether the path is this package's folder.
+
+        Raises:
+            ImportError: it is another one.
+        """
+        if any(os.path.realpath(str(path)) == os.path.realpath(own) for own in self):
+            return True
+        # The toolkit has noted this path as imported already and would let it pass the next time.
+        getattr(fairseq.utils.import_user_module, "memo", set()).discard(path)
+        raise ImportError(
+            f"vaswani_plugin is imported from {self[0]}, so the copy in {path} cannot be imported as well; "
+            "use one of them, or rename the copy's folder and leave the other one out"
+        )
+
+
+def _full_name(registered: Any) -> str:
+    function = getattr(registered, "func", registered)  # architectures may be functools.partial objects
+    return f"{function.__module__}.{getattr(function, '__qualname__', type(function).__name__)}"
+
+
+def refuse_clashes(names: Mapping[str, Tuple[str, ...]], package: str) -> None:
+    """Checks that nobody else has registered one of our names.
+
+    Args:
+        names: kind (a key of ``REGISTRIES``) to names.
+        package: what is registered from this package is no clash.
+
+    Raises:
+        ImportError: a name is taken.
+    """
+    for kind, kind_names in names.items():
+        for name in kind_names:
+            owner = _full_name(REGISTRIES[kind].get(name, refuse_clashes))
+            if name in REGISTRIES[kind] and owner.split(".")[0] != package:
+                raise ImportError(
+                    f"{package} cannot register the {kind.replace('_', ' ')} {name}: {owner} has that name already"
+                )
