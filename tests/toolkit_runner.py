@@ -6,6 +6,7 @@ both and nothing of ours. ``fresh=True`` starts the installed console script ins
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import random
@@ -143,6 +144,8 @@ def _child(
     os.environ.update(env)
     if cwd is not None:
         os.chdir(cwd)
+    logging.getLogger().handlers.clear()  # some module of the toolkit sets up logging when it is imported
+    multiprocessing.set_start_method("fork", force=True)  # as in a fresh process
     sys.argv = [command, *words]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
