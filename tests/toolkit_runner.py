@@ -75,13 +75,13 @@ def run(
     """Runs one of the toolkit's commands and waits for it.
 
     Args:
-        command: a key of ``COMMANDS``, or ``python`` (always fresh).
+        command: a key of ``COMMANDS``, or ``python``, which takes code and its arguments (as ``python -c`` does).
         stdin: what the command reads from standard input.
         env: variables on top of ``environment()``.
-        fresh: start the console script in a new interpreter.
+        fresh: start the console script, or the code, in a new interpreter.
     """
     words = [str(arg) for arg in args]
-    if fresh or command == "python":
+    if fresh:
         return _run_fresh(command, words, stdin, cwd, environment(env), timeout_seconds)
     return _run_forked(command, words, stdin, cwd, environment(env), timeout_seconds)
 
@@ -90,7 +90,7 @@ def _run_fresh(
     command: str, words: Sequence[str], stdin: str, cwd: Path | None, env: Mapping[str, str], timeout_seconds: float
 ) -> Result:
     if command == "python":
-        argv = [sys.executable, *words]
+        argv = [sys.executable, "-c", *words]
     else:
         argv = [str(Path(sysconfig.get_path("scripts")) / command), *words]
     done = subprocess.run(
@@ -114,7 +114,7 @@ def _run_forked(
         source, sink = Path(folder) / "stdin", Path(folder) / "stdout"
         source.write_bytes(stdin.encode("utf-8"))
         child = _SERVER.Process(
-            target=_child, args=(COMMANDS[command], command, list(words), str(source), str(sink), cwd, dict(env))
+            target=_child, args=(COMMANDS.get(command), command, list(words), str(source), str(sink), cwd, dict(env))
         )
         child.start()
         child.join(timeout_seconds)
@@ -130,7 +130,7 @@ def _text(path: Path) -> str:
 
 
 def _child(
-    module: str, command: str, words: List[str], source: str, sink: str, cwd: Path | None, env: Dict[str, str]
+    module: str | None, command: str, words: List[str], source: str, sink: str, cwd: Path | None, env: Dict[str, str]
 ) -> None:
     """Becomes the command: its streams, its environment, its arguments; then runs the module as a script."""
     os.dup2(os.open(source, os.O_RDONLY), 0)
@@ -147,7 +147,11 @@ def _child(
     logging.getLogger().handlers.clear()  # some module of the toolkit sets up logging when it is imported
     multiprocessing.set_start_method("fork", force=True)  # as in a fresh process
     sys.argv = [command, *words]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    if module is None:
+        sys.argv = ["-c", *words[1:]]
+        exec(compile(words[0], "<code>", "exec"), {"__name__": "__main__"})
+    else:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def _called(full_name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _checkpoint_classes() -> List[Any]:
-    reconstruct = numpy.empty(0).__reduce__()[0]
+    reconstruct: Any = numpy.empty(0).__reduce__()[0]
     return [
         # The model's options; in older checkpoints all options.
         Namespace,
@@ -118,15 +118,18 @@ class _RestrictedUnpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-_RESTRICTED_PICKLE = types.SimpleNamespace(
-    Unpickler=_RestrictedUnpickler, load=lambda file, **options: _RestrictedUnpickler(file, **options).load()
-)
+def _restricted_pickle() -> types.ModuleType:
+    """What torch.load takes as ``pickle_module``."""
+    module = types.ModuleType("restricted_pickle")
+    module.Unpickler = _RestrictedUnpickler  # type: ignore[attr-defined]
+    module.load = lambda file, **options: _RestrictedUnpickler(file, **options).load()  # type: ignore[attr-defined]
+    return module
 
 
 def _safe_load(file: IO[bytes], map_location: Any) -> Any:
     if _HAS_ALLOW_LIST:
         return torch.load(file, map_location=map_location, weights_only=True)
-    return torch.load(file, map_location=map_location, weights_only=False, pickle_module=_RESTRICTED_PICKLE)
+    return torch.load(file, map_location=map_location, weights_only=False, pickle_module=_restricted_pickle())
 
 
 def read_checkpoint(file: IO[bytes], map_location: Any = "cpu") -> Any:
@@ -135,20 +138,20 @@ def read_checkpoint(file: IO[bytes], map_location: Any = "cpu") -> Any:
     Raises:
         CheckpointError: the file carries a class that is not allowed, or it is not a whole checkpoint.
     """
-    name = getattr(file, "name", "(a stream)")
+    name = getattr(file, "name", "the checkpoint")
     try:
         return _safe_load(file, map_location)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
-        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        refused = re.search(r"GLOBAL ([\w.]+)|but got <class '([\w.]+)'>", str(error))
         if refused is None:
-            size = f"{os.fstat(file.fileno()).st_size:,} bytes" if hasattr(file, "fileno") else "unknown size"
+            n_bytes = file.seek(0, os.SEEK_END)
             raise CheckpointError(
-                f"{name} is not a whole checkpoint ({size}); was it cut off while it was written? "
-                f"torch says: {(str(error).splitlines() or [type(error).__name__])[0]}"
+                f"{name} ({n_bytes:,} bytes) is not a whole checkpoint: it was cut off while it was written, "
+                "or it is another kind of file"
             ) from error
         raise CheckpointError(
-            f"{name} carries {refused[1]}, and a checkpoint of the toolkit never does. It was not loaded, because "
-            "loading a class can run any code. If you wrote this file and trust it, allow the class with "
+            f"{name} carries {refused[1] or refused[2]}, which the toolkit does not write into checkpoints. It was not "
+            "loaded, because loading a class can run any code. If you trust the file, allow the class with "
             "torch.serialization.add_safe_globals before you load it."
         ) from error
 
