@@ -179,7 +179,7 @@ def relative_subject(head: Nominal, pronoun: str, clause: Clause) -> Nominal:
         pronoun: its German relative pronoun in the nominative.
         clause: what is said of it; its own subject is `head`.
     """
-    en = f"{head.en} who {english_clause(clause)[len(head.en) + 1:]}"
+    en = f"{head.en} who {english_clause(clause)[len(head.en) + 1 :]}"
     verbs = german_verbs(clause.verb, clause.tense, head.agreement)
     de = f"{head.nom}, {_joined(pronoun, german_middle(clause), verbs.final)},"
     return head._replace(en=en, nom=de)

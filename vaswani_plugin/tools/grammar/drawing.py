@@ -33,8 +33,8 @@ _DIRECTIONS = (
     (Text("to", "zu"), "dat", (lx.STOP,)),
     (Text("through", "durch"), "acc", (lx.PLACE,)),
 )
-_WITH_PLACE = ("sleep", "work", "play", "wait", "arrive", "fall", "see", "look", "find", "buy", "read", "eat", "drink")
-_WITH_COMPANY = ("work", "play", "wait")
+_WITH_PLACE = ("sleep", "work", "play", "arrive", "fall", "see", "look", "find", "buy", "read", "eat", "drink")
+_WITH_COMPANY = ("work", "play")
 
 
 class Draw:
@@ -109,7 +109,8 @@ class Draw:
         noun = self.noun(kinds)
         plural = bool(noun.de_plural) and self.chance(0.3)
         if plural and self.chance(0.35):
-            return self._new(noun_phrase(noun, "", self.adjective(noun, 0.2), number=self.one(lx.NUMBERS)))
+            number = self.one(lx.NUMBERS[:2] if noun.kind == lx.KIN else lx.NUMBERS)
+            return self._new(noun_phrase(noun, "", self.adjective(noun, 0.2), number=number))
         determiner = self.determiner(noun, plural)
         if not plural and noun.kind != lx.KIN and self.chance(0.2):
             determiner = self.one(("a", "a", "every"))
@@ -177,15 +178,18 @@ class Draw:
         noun = self.noun(kinds)
         return prepositional(preposition, case, noun_phrase(noun, "the", self.adjective(noun, 0.25)))
 
-    def time(self, tense: str) -> Text:
-        """Return an adverbial of time that suits the tense."""
-        if self.chance(0.15):
+    def time(self, clause: Clause) -> Text:
+        """Return an adverbial of time that suits the clause."""
+        tense = clause.tense
+        if clause.verb.base == "get" or self.chance(0.15):
             hour = self.one(lx.HOURS)
             return Text(f"at {hour} o'clock", f"um {hour} Uhr")
         if tense == "past" and self.chance(0.2):
             year = self.one(lx.YEARS)
             return Text(f"in {year}", f"im Jahr {year}")
-        return self.one({"present": lx.HABIT_TIMES, "past": lx.PAST_TIMES}.get(tense, lx.COMING_TIMES))
+        if tense == "present":
+            return self.one(lx.HABIT_TIMES[1:] if clause.negated else lx.HABIT_TIMES)
+        return self.one(lx.PAST_TIMES if tense == "past" else lx.COMING_TIMES)
 
     # Clauses
 
@@ -239,7 +243,7 @@ class Draw:
         if clause.verb.stative:
             return clause
         if self.chance(time):
-            return clause._replace(time=self.time(clause.tense))
+            return clause._replace(time=self.time(clause))
         if clause.tense in ("present", "past") and not clause.negated and self.chance(0.25):
             return clause._replace(adverb=self.one(lx.OFTEN))
         return clause

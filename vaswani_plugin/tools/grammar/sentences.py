@@ -23,9 +23,9 @@ def _adjectives(*names: str) -> Tuple[Adjective, ...]:
     return tuple(adjective for adjective in lx.ADJECTIVES if adjective.en in names)
 
 
-_HUMAN = _adjectives("tired", "sick", "friendly", "happy")
-_QUALITIES = _adjectives("new", "old", "expensive", "beautiful", "black")
-_ANIMAL = _adjectives("big", "small", "tired", "sick", "old", "young", "black", "beautiful")
+_HUMAN = _adjectives("tired", "sick", "friendly")
+_QUALITIES = _adjectives("new", "old", "expensive", "beautiful", "red")
+_ANIMAL = _adjectives("big", "small", "tired", "sick", "old", "young", "beautiful")
 _OF_AGE = (lx.KIN, lx.GROWN, lx.ROLE)
 _COMPARED = {
     _OF_AGE: _adjectives("tall", "old", "young"),
@@ -37,7 +37,7 @@ _SUITING: Dict[str, Tuple[Adjective, ...]] = {"human": _HUMAN, "animal": _ANIMAL
 
 def _state(draw: Draw, subject: Nominal, tense: str, sort: str) -> Clause:
     """Return "the dog is (very) tired"; `sort` is "human", "animal" or "thing"."""
-    adjective = draw.one(_SUITING[sort])
+    adjective = draw.one([adjective for adjective in _SUITING[sort] if adjective.en not in subject.en.split(" ")])
     very = draw.chance(0.3)
     predicate = Text(f"very {adjective.en}", f"sehr {adjective.de}") if very else Text(adjective.en, adjective.de)
     return Clause(subject, lx.BE, tense, predicate=predicate)
@@ -104,15 +104,15 @@ def measure(draw: Draw) -> Text:
 
 def _reason(draw: Draw, main: Clause, tense: str) -> Clause:
     """Return a clause about the main clause's subject or object by a pronoun, about the weather, or about others."""
-    thing = main.accusative
-    if thing is not None and thing.reference and thing.key in _THING_WORDS and draw.chance(0.4):
+    thing, subject = main.accusative, main.subject
+    clear = thing is not None and thing.key in _THING_WORDS and not subject.reference.startswith("it")
+    if thing is not None and clear and draw.chance(0.4):
         return _state(draw, PRONOUNS[thing.reference], tense, "thing")
-    subject = main.subject
     if subject.pronoun and draw.chance(0.4):
         return _state(draw, subject, tense, "human")
     if subject.reference in ("he", "she", "they") and draw.chance(0.4):
         return _state(draw, PRONOUNS[subject.reference], tense, "human")
-    if subject.reference.startswith("it") and draw.chance(0.6):
+    if subject.reference.startswith("it") and (thing is None or thing.key not in _IT_WORDS) and draw.chance(0.6):
         return _state(draw, PRONOUNS[subject.reference], tense, "animal")
     if draw.chance(0.3):
         return _weather(draw, tense)
@@ -122,6 +122,7 @@ def _reason(draw: Draw, main: Clause, tense: str) -> Clause:
 
 
 _THING_WORDS = tuple(noun.en for noun in lx.NOUNS if noun.kind in lx.THINGS)
+_IT_WORDS = tuple(noun.en for noun in lx.NOUNS if noun.kind not in lx.PEOPLE)
 
 
 def subordinate(draw: Draw) -> Text:
@@ -174,7 +175,7 @@ def coordination(draw: Draw) -> Text:
     first = draw.event(tense, time=0.15)
     conjunction = draw.one((_AND, _BUT))
     thing, subject = first.accusative, first.subject
-    if thing is not None and thing.key in _THING_WORDS and draw.chance(0.8):
+    if thing is not None and thing.key in _THING_WORDS and not first.negated and draw.chance(0.8):
         reference = subject if subject.pronoun else PRONOUNS.get(subject.reference)
         if reference is not None and not subject.reference.startswith("it") and first.verb.base != "find":
             verb = draw.one(_LATER)
