@@ -125,15 +125,8 @@ def check_inputs(job: TextJob) -> None:
 
 
 def count_lines(path: Path) -> int:
-    """Return the number of lines that ``read_lines`` gives, refusing a file that is missing or empty."""
-    if not path.is_file():
-        raise CommandError(f"{path}: no such file")
-    count, last = 0, b"\n"
-    with open(path, "rb") as handle:
-        for block in iter(lambda: handle.read(1 << 20), b""):
-            count += block.count(b"\n")
-            last = block[-1:]
-    count += last != b"\n"
+    """Return the number of lines, refusing a file that is missing, empty or not UTF-8."""
+    count = sum(1 for _ in read_lines(path))
     if count == 0:
         raise CommandError(f"{path}: empty file")
     return count
@@ -254,18 +247,25 @@ def binarise(job: TextJob, dictionary: Path) -> None:
     """Have ``fairseq-preprocess`` fill ``bin/``, which appears only when it succeeded."""
     final, partial, log = job.dest / "bin", job.dest / ".bin.partial", job.dest / "binarise.log"
     shutil.rmtree(partial, ignore_errors=True)
-    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--joined-dictionary", "--srcdict", str(dictionary)]
-    command += ["--source-lang", job.languages[0], "--target-lang", job.languages[1], "--destdir", str(partial)]
-    command += ["--workers", str(job.workers)]
+    words = ["--joined-dictionary", "--srcdict", str(dictionary), "--destdir", str(partial)]
+    words += ["--source-lang", job.languages[0], "--target-lang", job.languages[1], "--workers", str(job.workers)]
     for split in job.splits:
-        command += [f"--{split}pref", str(job.dest / "spm" / split)]
-    with open(log, "w", encoding="utf-8") as handle:
-        status = subprocess.run(command, stdout=handle, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL).returncode
+        words += [f"--{split}pref", str(job.dest / "spm" / split)]
+    status = run_preprocess(words, log)
     if status != 0:
         shutil.rmtree(partial, ignore_errors=True)
         raise CommandError(f"fairseq-preprocess failed with status {status}; its output is in {log}")
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
+
+
+def run_preprocess(words: Sequence[str], log: Path) -> int:
+    """Run ``fairseq-preprocess`` with this interpreter, its output in ``log``; returns its exit status."""
+    command = [sys.executable, "-m", "fairseq_cli.preprocess", *words]
+    with open(log, "w", encoding="utf-8") as handle:
+        return subprocess.run(
+            command, stdout=handle, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False
+        ).returncode
 
 
 def positive(text: str) -> int:
