@@ -21,7 +21,8 @@ def copy_task(tmp_path_factory: pytest.TempPathFactory) -> CopyTask:
 def tiny_checkpoint(copy_task: CopyTask, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A one-layer model of width 16 after 60 updates (checkpoint_last.pt): trained, but not good."""
     save_dir = tmp_path_factory.mktemp("tiny")
-    run("fairseq-train", *tiny_train_args(copy_task.bin, save_dir), "--no-epoch-checkpoints").ok()
+    options = ["--no-epoch-checkpoints", "--validate-interval", 50, "--save-interval", 50, "--log-interval", 20]
+    run("fairseq-train", *tiny_train_args(copy_task.bin, save_dir), *options).ok()
     return save_dir / "checkpoint_last.pt"
 
 
