@@ -20,13 +20,13 @@ TENSES = ("present",) * 6 + ("past",) * 6 + ("future",) * 3 + ("can", "can", "mu
 _FRAMES = (lx.ALONE,) * 4 + (lx.MOTION,) * 3 + (lx.TRANSITIVE,) * 9 + (lx.DATIVE,) * 2 + (lx.GIVING,) * 3
 _POSSESSIVES = ("my", "his", "her", "our")
 _PRONOUN_NAMES = ("I", "he", "she", "we", "they")
-_LOCATIONS = (
-    (Text("in", "in"), (lx.PLACE, lx.BUILDING)),
-    (Text("in", "in"), (lx.PLACE, lx.BUILDING)),
-    (Text("at", "an"), (lx.STOP,)),
-    (Text("behind", "hinter"), (lx.BUILDING, lx.STOP, lx.OPENING)),
-    (Text("next to", "neben"), (lx.STOP, lx.OPENING, lx.GOODS)),
-    (Text("under", "unter"), (lx.GOODS, lx.OPENING)),
+_LOCATIONS = (  # where, in the dative, one can be
+    (Text("in", "in"), ("garden", "kitchen", "house", "city")),
+    (Text("in", "in"), ("garden", "kitchen", "house", "city")),
+    (Text("at", "an"), ("school", "station")),
+    (Text("behind", "hinter"), ("house", "school", "station", "door")),
+    (Text("next to", "neben"), ("station", "door", "window", "table", "car")),
+    (Text("under", "unter"), ("table", "window", "lamp")),
 )
 _DIRECTIONS = (
     (Text("into", "in"), "acc", (lx.PLACE, lx.BUILDING)),
@@ -59,7 +59,8 @@ class Draw:
         """Begin a new sentence."""
         self._used.clear()
 
-    def _new(self, nominal: Nominal) -> Nominal:
+    def spoken_of(self, nominal: Nominal) -> Nominal:
+        """Remember the nominal, and return it."""
         self._used.add(nominal.key)
         return nominal
 
@@ -88,21 +89,21 @@ class Draw:
     def definite(self, kinds: Tuple[str, ...], plural: float = 0.3) -> Nominal:
         """Return a definite noun phrase without an adjective."""
         noun, many = self.noun(kinds, counted=True), self.chance(plural)
-        return self._new(noun_phrase(noun, self.determiner(noun, many), plural=many))
+        return self.spoken_of(noun_phrase(noun, self.determiner(noun, many), plural=many))
 
     def subject(self, animal: bool = False, pronoun: bool = True) -> Nominal:
         """Return somebody who can act: a pronoun, a name, two names, a person or, where allowed, an animal."""
         if pronoun and self.chance(0.22):
-            return self._new(PRONOUNS[self.one(_PRONOUN_NAMES)])
+            return self.spoken_of(PRONOUNS[self.one(_PRONOUN_NAMES)])
         if self.chance(0.2):
             return self.named()
-        return self.person((lx.ANIMAL,) if animal and self.chance(0.4) else lx.PEOPLE)
+        return self.person((lx.ANIMAL,) if animal and self.chance(0.5) else lx.PEOPLE)
 
     def named(self) -> Nominal:
         """Return a name or, rarely, two."""
         first, second = (self.one([n for n in lx.NAMES if n not in self._used]) for _ in range(2))
-        single = self._new(name(first, "she" if first in lx.WOMEN else "he"))
-        return both(single, self._new(name(second))) if second != first and self.chance(0.2) else single
+        single = self.spoken_of(name(first, "she" if first in lx.WOMEN else "he"))
+        return both(single, self.spoken_of(name(second))) if second != first and self.chance(0.2) else single
 
     def person(self, kinds: Tuple[str, ...]) -> Nominal:
         """Return a noun phrase for a living being."""
@@ -110,17 +111,18 @@ class Draw:
         plural = bool(noun.de_plural) and self.chance(0.3)
         if plural and self.chance(0.35):
             number = self.one(lx.NUMBERS[:2] if noun.kind == lx.KIN else lx.NUMBERS)
-            return self._new(noun_phrase(noun, "", self.adjective(noun, 0.2), number=number))
+            return self.spoken_of(noun_phrase(noun, "", self.adjective(noun, 0.2), number=number))
         determiner = self.determiner(noun, plural)
-        if not plural and noun.kind != lx.KIN and self.chance(0.2):
-            determiner = self.one(("a", "a", "every"))
-        return self._new(noun_phrase(noun, determiner, self.adjective(noun, 0.25), plural))
+        if not plural and noun.kind != lx.KIN and self.chance(0.25):
+            determiner = self.one(("a", "a", "a", "every"))
+        described = 0.2 if determiner in ("the", "this", "these") else 0.4  # the rarer endings follow the others
+        return self.spoken_of(noun_phrase(noun, determiner, self.adjective(noun, described), plural))
 
     def whom(self, subject: Nominal, kinds: Tuple[str, ...] = lx.PEOPLE) -> Nominal:
         """Return a living object, other than the subject."""
         others = [p for p in _PRONOUN_NAMES if p not in self._used and {p, subject.key} != {"I", "we"}]
         if lx.KIN in kinds and self.chance(0.2):
-            return self._new(PRONOUNS[self.one(others)])
+            return self.spoken_of(PRONOUNS[self.one(others)])
         if lx.KIN in kinds and self.chance(0.2):
             return self.named()
         return self.person(kinds)
@@ -130,13 +132,13 @@ class Draw:
         noun = self.noun(kinds)
         if not noun.de_plural:
             determiner = "" if self.chance(0.7) else self.one(("the", *_POSSESSIVES))
-            return self._new(noun_phrase(noun, determiner, self.adjective(noun, 0.4)))
+            return self.spoken_of(noun_phrase(noun, determiner, self.adjective(noun, 0.4)))
         plural = self.chance(0.3)
         if plural and self.chance(0.4):
-            return self._new(noun_phrase(noun, "", self.adjective(noun), number=self.one(lx.NUMBERS)))
+            return self.spoken_of(noun_phrase(noun, "", self.adjective(noun), number=self.one(lx.NUMBERS)))
         if self.chance(0.4) and noun.kind != lx.OPENING:
-            return self._new(noun_phrase(noun, "" if plural else "a", self.adjective(noun), plural))
-        return self._new(noun_phrase(noun, self.determiner(noun, plural), self.adjective(noun), plural))
+            return self.spoken_of(noun_phrase(noun, "" if plural else "a", self.adjective(noun), plural))
+        return self.spoken_of(noun_phrase(noun, self.determiner(noun, plural), self.adjective(noun), plural))
 
     def something(self, verb: Verb, subject: Nominal) -> Nominal:
         """Return an accusative object that suits the verb."""
@@ -149,8 +151,9 @@ class Draw:
 
     def location(self) -> Text:
         """Return a place to be at, in the dative."""
-        preposition, kinds = self.one(_LOCATIONS)
-        noun = self.noun(kinds)
+        preposition, names = self.one(_LOCATIONS)
+        nouns = [noun for noun in lx.NOUNS if noun.en in names]
+        noun = self.one([noun for noun in nouns if noun.en not in self._used] or nouns)
         self._used.add(noun.en)
         determiner = "our" if self.chance(0.1) else "the"
         return prepositional(preposition, "dat", noun_phrase(noun, determiner, self.adjective(noun, 0.25)))
@@ -203,11 +206,15 @@ class Draw:
         Args:
             tense: one of `phrases.TENSES`.
             subject: who; drawn where it is not given. It should be a person.
-            time: how likely an adverbial of time is.
+            time: how likely an adverbial of time is; 0 leaves out those of frequency ("often") too.
         """
         verb = lx.HAVE if self.chance(0.05) else self.one(self.one(_FRAMES))
         while verb.stative and tense != "present" and (verb, tense) != (lx.HAVE, "past"):
             verb = self.one(self.one(_FRAMES))
+        return self.act(verb, tense, subject, time)
+
+    def act(self, verb: Verb, tense: str, subject: Optional[Nominal] = None, time: float = 0.0) -> Clause:
+        """Return a clause in which somebody does what the verb says; the arguments are those of `event`."""
         if subject is None:
             subject = self.subject(verb.animal)
         while not says_its_tense(verb, tense, subject):
@@ -244,7 +251,7 @@ class Draw:
             return clause
         if self.chance(time):
             return clause._replace(time=self.time(clause))
-        if clause.tense in ("present", "past") and not clause.negated and self.chance(0.25):
+        if time > 0 and clause.tense in ("present", "past") and not clause.negated and self.chance(0.25):
             return clause._replace(adverb=self.one(lx.OFTEN))
         return clause
 

@@ -7,7 +7,7 @@ from typing import Callable, Dict, Iterator, Optional, Tuple
 from . import lexicon as lx
 from .clauses import Clause, coordinated, question, relative_subject, statement, with_infinitive, with_subordinate
 from .drawing import Draw, can_be_negated, says_its_tense
-from .lexicon import Adjective, Text
+from .lexicon import Adjective, Text, Verb
 from .phrases import IT, PRONOUNS, Nominal, noun_phrase
 
 MIN_WORDS, MAX_WORDS = 4, 18
@@ -16,6 +16,8 @@ WHO = Nominal("who", "whom", "wer", "wen", "wem", "3sg", key="who")
 _AND, _BUT = Text("and", "und"), Text("but", "aber")
 _WHERE, _WHEN, _WHY, _WHAT = Text("where", "wo"), Text("when", "wann"), Text("why", "warum"), Text("what", "was")
 _WEATHER = (Text("cold", "kalt"), Text("hot", "heiß"), Text("late", "spät"), Text("dark", "dunkel"))
+_THING_WORDS = tuple(noun.en for noun in lx.NOUNS if noun.kind in lx.THINGS)
+_IT_WORDS = tuple(noun.en for noun in lx.NOUNS if noun.kind not in lx.PEOPLE)
 _RELATIVE_PRONOUNS = {"m": "der", "f": "die", "n": "das"}
 
 
@@ -23,8 +25,12 @@ def _adjectives(*names: str) -> Tuple[Adjective, ...]:
     return tuple(adjective for adjective in lx.ADJECTIVES if adjective.en in names)
 
 
+def _verbs(*bases: str) -> Tuple[Verb, ...]:
+    return tuple(verb for verb in (*lx.TRANSITIVE, *lx.GIVING, lx.HAVE) if verb.base in bases)
+
+
 _HUMAN = _adjectives("tired", "sick", "friendly")
-_QUALITIES = _adjectives("new", "old", "expensive", "beautiful", "red")
+_QUALITIES = _adjectives("new", "old", "expensive", "beautiful")
 _ANIMAL = _adjectives("big", "small", "tired", "sick", "old", "young", "beautiful")
 _OF_AGE = (lx.KIN, lx.GROWN, lx.ROLE)
 _COMPARED = {
@@ -32,6 +38,8 @@ _COMPARED = {
     (lx.ANIMAL,): _adjectives("big", "small", "old", "young", "beautiful"),
     (lx.GOODS,): _adjectives("big", "small", "old", "expensive", "beautiful"),
 }
+_ASKED = _verbs("buy", "sell", "read", "eat", "drink", "find")  # what?
+_EARLIER, _LATER, _FIND = _verbs("buy", "see", "bring", "show", "have"), _verbs("sell", "bring"), _verbs("find")
 _SUITING: Dict[str, Tuple[Adjective, ...]] = {"human": _HUMAN, "animal": _ANIMAL, "thing": _QUALITIES}
 
 
@@ -106,7 +114,7 @@ def _reason(draw: Draw, main: Clause, tense: str) -> Clause:
     """Return a clause about the main clause's subject or object by a pronoun, about the weather, or about others."""
     thing, subject = main.accusative, main.subject
     clear = thing is not None and thing.key in _THING_WORDS and not subject.reference.startswith("it")
-    if thing is not None and clear and draw.chance(0.4):
+    if thing is not None and clear and PRONOUNS[thing.reference] is not subject and draw.chance(0.4):
         return _state(draw, PRONOUNS[thing.reference], tense, "thing")
     if subject.pronoun and draw.chance(0.4):
         return _state(draw, subject, tense, "human")
@@ -119,10 +127,6 @@ def _reason(draw: Draw, main: Clause, tense: str) -> Clause:
     if draw.chance(0.3):
         return _state(draw, draw.subject(), tense, "human")
     return draw.event(tense, time=0.1)
-
-
-_THING_WORDS = tuple(noun.en for noun in lx.NOUNS if noun.kind in lx.THINGS)
-_IT_WORDS = tuple(noun.en for noun in lx.NOUNS if noun.kind not in lx.PEOPLE)
 
 
 def subordinate(draw: Draw) -> Text:
@@ -171,33 +175,32 @@ def reported(draw: Draw) -> Text:
 
 def coordination(draw: Draw) -> Text:
     """The man works and the children play. / Anna bought a hat, but she cannot find it."""
-    tense = draw.tense()
-    first = draw.event(tense, time=0.15)
     conjunction = draw.one((_AND, _BUT))
-    thing, subject = first.accusative, first.subject
-    if thing is not None and thing.key in _THING_WORDS and not first.negated and draw.chance(0.8):
-        reference = subject if subject.pronoun else PRONOUNS.get(subject.reference)
-        if reference is not None and not subject.reference.startswith("it") and first.verb.base != "find":
-            verb = draw.one(_LATER)
-            later = draw.one(("want", "future", "can"))
-            second = Clause(reference, verb, later, accusative=PRONOUNS[thing.reference])
-            return coordinated(first, conjunction, second._replace(negated=conjunction is _BUT))
-    return coordinated(first, conjunction, draw.event(tense, time=0.0))
-
-
-_LATER = tuple(verb for verb in lx.TRANSITIVE if verb.base in ("find", "sell", "bring", "look"))
+    if draw.chance(0.4):
+        first = draw.act(draw.one(_EARLIER), "past")._replace(negated=False, phrases=())
+        thing, subject = first.accusative, first.subject
+        back = subject if subject.pronoun else PRONOUNS.get(subject.reference)
+        if thing is not None and thing.key in _THING_WORDS and back is not None and back.key != "it":
+            lost = conjunction is _BUT and draw.chance(0.4)
+            verb, tense = draw.one(_FIND if lost else _LATER), "can" if lost else draw.one(("want", "future"))
+            again = PRONOUNS[thing.reference]
+            return coordinated(
+                first, conjunction, Clause(back, verb, tense, accusative=again, negated=conjunction is _BUT)
+            )
+    tense = draw.tense()
+    return coordinated(draw.event(tense, time=0.15), conjunction, draw.event(tense, time=0.0))
 
 
 def asked(draw: Draw) -> Text:
     """Does the teacher call the woman? / Where does the child sleep? / Who opened the door?"""
-    tense = draw.one(("present", "past", "future", "can", "want"))
+    tense = draw.one(("present", "present", "past", "future", "can", "want"))
     if draw.chance(0.2):
         return statement(draw.event(tense, WHO, time=0.2)._replace(negated=False), mark="?")
     if draw.chance(0.2):
         return question(_state(draw, draw.subject(), draw.one(("present", "past")), "human"))
     clause = draw.event(tense, time=0.2)._replace(negated=False, adverb=None)
     word: Optional[Text] = None
-    if draw.chance(0.6):
+    if draw.chance(0.5):
         word = draw.one((_WHERE, _WHEN, _WHY, _WHAT))
     if word is _WHERE:
         if clause.verb in lx.MOTION or clause.verb.base in ("get", "laugh") or clause.verb.stative:
@@ -214,19 +217,16 @@ def asked(draw: Draw) -> Text:
     return question(clause, word)
 
 
-_ASKED = tuple(verb for verb in lx.TRANSITIVE if verb.base in ("buy", "sell", "read", "eat", "drink", "find"))
-
-
 def relative(draw: Draw) -> Text:
     """The man who calls the woman is old."""
     noun, plural = draw.noun((lx.GROWN, lx.YOUNG, lx.ROLE)), draw.chance(0.3)
-    head = noun_phrase(noun, "the", plural=plural)
+    head = draw.spoken_of(noun_phrase(noun, "the", plural=plural))
     pronoun = "die" if plural else _RELATIVE_PRONOUNS[noun.gender]
-    inner = draw.event_of(head, draw.one(("present", "past", "future")))
-    subject = relative_subject(head, pronoun, inner)
-    if draw.chance(0.6):
-        return statement(_maybe_not(draw, _state(draw, subject, draw.one(("present", "past")), "human")))
-    return statement(draw.event_of(subject, draw.tense()))
+    inner = draw.one(("present", "past"))
+    subject = relative_subject(head, pronoun, draw.event_of(head, inner))
+    if draw.chance(0.5):
+        return statement(_maybe_not(draw, _state(draw, subject, inner, "human")))
+    return statement(draw.event_of(subject, draw.one((inner, inner, "future", "can", "want"))))
 
 
 def attempt(draw: Draw) -> Text:
@@ -242,14 +242,14 @@ def attempt(draw: Draw) -> Text:
 
 
 CONSTRUCTIONS: Tuple[Tuple[Callable[[Draw], Text], int], ...] = (
-    (simple, 30),
+    (simple, 28),
     (copula, 9),
     (comparison, 6),
     (measure, 4),
     (subordinate, 18),
     (reported, 8),
     (coordination, 7),
-    (asked, 9),
+    (asked, 11),
     (relative, 5),
     (attempt, 4),
 )
