@@ -142,7 +142,7 @@ def check_config(cfg: VaswaniConfig) -> None:
     """Refuse what no layer would notice.
 
     Raises:
-        ValueError: a layer count below 1, LayerDrop outside [0, 1), an unknown positional layout, contradictory ties.
+        ValueError: a size or probability out of range, an unknown activation or positional layout, contradictory ties.
     """
     for side in ("encoder", "decoder"):
         n_layers, layerdrop = getattr(cfg, f"{side}_layers"), getattr(cfg, f"{side}_layerdrop")
@@ -150,6 +150,7 @@ def check_config(cfg: VaswaniConfig) -> None:
             raise ValueError(f"--{side}-layers must be at least 1, but is {n_layers}")
         if not 0.0 <= layerdrop < 1.0:
             raise ValueError(f"--{side}-layerdrop must lie in [0, 1), but is {layerdrop}")
+        layer_config(cfg, side)
     if cfg.positional_layout not in SINUSOID_LAYOUTS:
         raise ValueError(
             f"--positional-layout must be one of {', '.join(SINUSOID_LAYOUTS)}, but is {cfg.positional_layout!r}"
