@@ -6,11 +6,11 @@ from argparse import Namespace
 from typing import Any, Dict
 
 import pytest
+import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 
-import torch
 import vaswani_plugin  # noqa: F401  (registers everything)
 from vaswani_plugin.architectures import ARCHITECTURES, register_architecture
 from vaswani_plugin.config import VaswaniConfig, fill_missing
