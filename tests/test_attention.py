@@ -32,9 +32,7 @@ def loop_attention(q: Tensor, k: Tensor, v: Tensor, forbidden: Optional[Tensor])
         top = max(scores)
         weights = [math.exp(score - top) for score in scores]
         total = sum(weights)
-        rows.append(
-            [sum(w * float(v[j, c]) for w, j in zip(weights, allowed)) / total for c in range(v.size(1))]
-        )
+        rows.append([sum(w * float(v[j, c]) for w, j in zip(weights, allowed)) / total for c in range(v.size(1))])
     return torch.tensor(rows)
 
 
