@@ -15,6 +15,7 @@ import argparse
 import os
 import re
 import sys
+import warnings
 from collections import OrderedDict
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,8 +42,12 @@ example:
   fairseq-generate DATA --user-dir vaswani_plugin --path converted.pt --beam 4
 """
 
-#: Names in a state dictionary that hold no weights: version numbers, and what sinusoids have stored over the years.
-_NO_WEIGHTS = re.compile(r"(encoder|decoder)\.(version|embed_positions\.(weights|_float_tensor))")
+#: Names in the toolkit's state dictionaries that hold no weights: version numbers, what sinusoids have stored over the
+#: years, and the copies that release 0.12.2 makes of an encoder layer's weights for a fused kernel.
+_NO_WEIGHTS = re.compile(
+    r"(encoder|decoder)\.(version|embed_positions\.(weights|_float_tensor))"
+    r"|encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
+)
 
 #: Our components whose counterparts in the toolkit have the same options: kind, our name, the toolkit's, its options.
 _COUNTERPARTS = (
@@ -183,7 +188,9 @@ def read(path: Path) -> Dict[str, Any]:
     except (CheckpointError, FileNotFoundError) as error:
         raise CommandError(str(error)) from error
     if state.get("cfg") is None and state.get("args") is not None:
-        state = load_checkpoint_to_cpu(str(path))
+        with warnings.catch_warnings():  # hydra's, about how the toolkit calls it
+            warnings.simplefilter("ignore")
+            state = load_checkpoint_to_cpu(str(path))
         state["cfg"] = OmegaConf.to_container(state["cfg"], resolve=True, enum_to_str=True)
     cfg = state.get("cfg") or {}
     model = cfg.get("model")
