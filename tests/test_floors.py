@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "vaswani_plugin"
 PURE = {
     "positions", "attention", "layers", "dropout", "smoothing", "schedule", "quantization",
-    "beam_search", "beam_state", "restrictions", "search_options",
+    "beam_search", "beam_state", "restrictions", "search_options", "alignment",
 }  # fmt: skip
 MODULES = {path.stem: path for path in PACKAGE.glob("*.py") if path.stem not in ("__init__", "__main__")}
 

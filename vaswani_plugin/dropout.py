@@ -12,14 +12,14 @@ _LEVELS = 2**16
 
 
 def _keep_mask(x: Tensor, n_kept_levels: int) -> Tensor:
-    """True with probability ``n_kept_levels / 65536``, drawn from torch's default generator, bool of x's shape.
+    """1 with probability ``n_kept_levels / 65536``, else 0, from torch's default generator: uint8 of x's shape.
 
     One 64-bit draw serves four elements: torch's own CPU dropout spends one draw and a float conversion on each.
     """
     words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64)
     words.random_(-(2**63), None)  # the full range: random_() alone never sets the sign bit
     levels = words.view(torch.int16)[: x.numel()].view(x.shape)
-    return levels < n_kept_levels - _LEVELS // 2
+    return (levels < n_kept_levels - _LEVELS // 2).view(torch.uint8)  # which multiplies faster than bool
 
 
 class _CpuDropout(torch.autograd.Function):
