@@ -32,7 +32,15 @@ COMMANDS = {
 }
 
 # Not the modules of fairseq_cli: importing one sets up logging, which the next one would then keep.
-PRELOAD = ["torch", "fairseq", "fairseq.tasks", "fairseq.models", "fairseq.criterions", "fairseq.trainer"]
+PRELOAD = [
+    "torch",
+    "torch._dynamo",  # what the first optimizer imports
+    "fairseq",
+    "fairseq.tasks",
+    "fairseq.models",
+    "fairseq.criterions",
+    "fairseq.trainer",
+]
 
 NON_ASCII = ["für", "Straße", "日本", "élan"]
 
