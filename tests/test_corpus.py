@@ -14,7 +14,8 @@ import pytest
 
 from vaswani_plugin.tools import corpus as corpus_module
 from vaswani_plugin.tools.corpus import MAX_PAIRS, SPLITS, distinct_pairs, generate_corpus, main
-from vaswani_plugin.tools.grammar.lexicon import Text
+from vaswani_plugin.tools.grammar.drawing import Draw
+from vaswani_plugin.tools.grammar.lexicon import READABLE, Text
 from vaswani_plugin.tools.grammar.sentences import sentence_pairs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -100,6 +101,15 @@ def test_held_out_words_occur_in_training(corpus: Dict[str, List[Text]]) -> None
         held_out = {word.lower() for split in ("valid", "test") for pair in corpus[split] for word in words(pair[side])}
         assert held_out <= known
         assert 300 < len(known) < 460
+
+
+def test_drawing_goes_on_when_every_word_has_been_used() -> None:
+    draw = Draw(1)
+    subjects = [draw.subject(animal=True) for _ in range(200)]
+    objects = [draw.whom(subject) for subject in subjects]
+    things = [draw.thing((READABLE,)) for _ in range(50)]
+    assert len({nominal.key for nominal in subjects + objects}) > 25
+    assert {nominal.key for nominal in things} == {"book", "letter", "newspaper"}
 
 
 # The sentences, one by one

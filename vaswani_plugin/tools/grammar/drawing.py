@@ -101,7 +101,8 @@ class Draw:
 
     def named(self) -> Nominal:
         """Return a name or, rarely, two."""
-        first, second = (self.one([n for n in lx.NAMES if n not in self._used]) for _ in range(2))
+        unused = [text for text in lx.NAMES if text not in self._used] or lx.NAMES
+        first, second = self.one(unused), self.one(unused)
         single = self.spoken_of(name(first, "she" if first in lx.WOMEN else "he"))
         return both(single, self.spoken_of(name(second))) if second != first and self.chance(0.2) else single
 
@@ -121,7 +122,7 @@ class Draw:
     def whom(self, subject: Nominal, kinds: Tuple[str, ...] = lx.PEOPLE) -> Nominal:
         """Return a living object, other than the subject."""
         others = [p for p in _PRONOUN_NAMES if p not in self._used and {p, subject.key} != {"I", "we"}]
-        if lx.KIN in kinds and self.chance(0.2):
+        if lx.KIN in kinds and self.chance(0.2) and others:
             return self.spoken_of(PRONOUNS[self.one(others)])
         if lx.KIN in kinds and self.chance(0.2):
             return self.named()

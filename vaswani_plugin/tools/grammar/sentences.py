@@ -45,7 +45,8 @@ _SUITING: Dict[str, Tuple[Adjective, ...]] = {"human": _HUMAN, "animal": _ANIMAL
 
 def _state(draw: Draw, subject: Nominal, tense: str, sort: str) -> Clause:
     """Return "the dog is (very) tired"; `sort` is "human", "animal" or "thing"."""
-    adjective = draw.one([adjective for adjective in _SUITING[sort] if adjective.en not in subject.en.split(" ")])
+    adjectives = _SUITING[sort]
+    adjective = draw.one([entry for entry in adjectives if entry.en not in subject.en.split(" ")] or adjectives)
     very = draw.chance(0.3)
     predicate = Text(f"very {adjective.en}", f"sehr {adjective.de}") if very else Text(adjective.en, adjective.de)
     return Clause(subject, lx.BE, tense, predicate=predicate)
