@@ -15,10 +15,11 @@ Without --corpus: the embedded corpus, English to German, a few minutes on two c
   --test-prefix NAME    which test set, when DIR has several (such as test_2016_flickr)
   --arch NAME           architecture (default: vaswani_tiny)
   --vocab-size N        SentencePiece BPE pieces (default: 8000; embedded 1000)
-  --max-update N        updates (default: 6000; embedded 1500)
-  --max-tokens N        tokens in a batch (default: 4096)
-  --lr X                peak learning rate (default: 5e-3)
-  --warmup-updates N    (default: 2000; embedded 400)
+  --max-update N        updates (default: 6000; embedded 1200)
+  --max-tokens N        tokens in a batch (default: 4096; embedded 2048)
+  --lr X                peak learning rate (default: 5e-3; embedded 3e-3)
+  --warmup-updates N    (default: 2000; embedded 300)
+  --dropout X           (default: the architecture's; embedded 0.1, since its sentences hold no noise to learn by heart)
   --average N           mean of the last N epoch checkpoints (default: 10; embedded 5)
   --seed N              (default: 1)
   --work DIR            everything that is made (default: quickstart-work/embedded or quickstart-work/NAME OF DIR)
@@ -33,8 +34,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=scripts/common.sh
 source "$root/scripts/common.sh"
 
-corpus='' source_lang=en target_lang=de test_prefix='' arch=vaswani_tiny seed=1 max_tokens=4096 lr=5e-3
-vocab_size='' max_update='' warmup='' average='' work='' venv=$root/.venv-quickstart dry_run=no
+corpus='' source_lang=en target_lang=de test_prefix='' arch=vaswani_tiny seed=1 dropout=''
+vocab_size='' max_update='' max_tokens='' lr='' warmup='' average='' work='' venv=$root/.venv-quickstart dry_run=no
 
 while [[ $# -gt 0 ]]; do
     case $1 in
@@ -60,6 +61,7 @@ while [[ $# -gt 0 ]]; do
         --max-tokens) max_tokens=$2 ;;
         --lr) lr=$2 ;;
         --warmup-updates) warmup=$2 ;;
+        --dropout) dropout=$2 ;;
         --average) average=$2 ;;
         --seed) seed=$2 ;;
         --work) work=$2 ;;
@@ -72,13 +74,14 @@ done
 if [[ -n $corpus ]]; then
     [[ -d $corpus ]] || die "--corpus $corpus: no such folder"
     corpus=$(cd "$corpus" && pwd)
-    : "${vocab_size:=8000}" "${max_update:=6000}" "${warmup:=2000}" "${average:=10}"
+    : "${vocab_size:=8000}" "${max_update:=6000}" "${max_tokens:=4096}" "${lr:=5e-3}" "${warmup:=2000}" "${average:=10}"
     : "${work:=$root/quickstart-work/$(basename "$corpus")}"
 else
     [[ -z $test_prefix ]] || die "--test-prefix goes with --corpus"
     [[ $source_lang-$target_lang == en-de || $source_lang-$target_lang == de-en ]] ||
         die "the embedded corpus has en and de, not $source_lang and $target_lang"
-    : "${vocab_size:=1000}" "${max_update:=1500}" "${warmup:=400}" "${average:=5}"
+    : "${vocab_size:=1000}" "${max_update:=1200}" "${max_tokens:=2048}" "${lr:=3e-3}" "${warmup:=300}" "${average:=5}"
+    : "${dropout:=0.1}"
     : "${work:=$root/quickstart-work/embedded}"
 fi
 
@@ -218,6 +221,7 @@ train_command=(fairseq-train "$work/data/bin" --user-dir "$user_dir"
     --max-tokens "$max_tokens" --seed "$seed" --cpu --num-workers 0
     --save-dir "$work/checkpoints" --keep-last-epochs "$average"
     --no-progress-bar --log-format simple --log-interval 50)
+[[ -z $dropout ]] || train_command+=(--dropout "$dropout")
 guard_checkpoints "${train_command[*]} ${prepare[*]} $text"
 step train "$work/stamps/train" "$text" "${train_command[@]}" --max-update "$max_update"
 
