@@ -291,14 +291,16 @@ def test_candidates_come_from_logits_and_their_normalisers():
     candidates = best_candidates(logits, logits.logsumexp(1), sums, 6)
     table = (logits.log_softmax(1).view(2, 3, 7) + sums[:, :, None]).view(2, 21)
     expected = table.topk(6)
-    torch.testing.assert_close(candidates.log_probs, expected.values)
+    torch.testing.assert_close(candidates.sums, expected.values)
     torch.testing.assert_close(candidates.parents * 7 + candidates.tokens, expected.indices)
+    torch.testing.assert_close(
+        candidates.token_scores, logits.log_softmax(1).flatten(1).view(2, 21).gather(1, expected.indices)
+    )
 
 
 def test_the_ends_that_count_are_those_among_the_first_of_the_candidates():
-    candidates = Candidates(
-        torch.tensor([[-1.0, -2.0, -3.0, -math.inf]]), torch.zeros(1, 4, dtype=torch.long), torch.full((1, 4), EOS)
-    )
+    sums = torch.tensor([[-1.0, -2.0, -3.0, -math.inf]])
+    candidates = Candidates(sums, sums, torch.zeros(1, 4, dtype=torch.long), torch.full((1, 4), EOS))
     beam = new_beam([9], EOS, SearchOptions(beam_size=2), SYMBOLS)
     assert endings(candidates, beam, SearchOptions(beam_size=2), EOS).tolist() == [[True, True, True, False]]
     counting = SearchOptions(beam_size=2, ending="count")
@@ -309,9 +311,8 @@ def test_the_ends_that_count_are_those_among_the_first_of_the_candidates():
 
 def test_live_hypotheses_are_the_best_candidates_that_do_not_end():
     beam = new_beam([9], EOS, PAPER, SYMBOLS)
-    candidates = Candidates(
-        torch.tensor([[-1.0, -2.0, -3.0, -4.0]]), torch.zeros(1, 4, dtype=torch.long), torch.tensor([[4, EOS, 5, 6]])
-    )
+    sums = torch.tensor([[-1.0, -2.0, -3.0, -4.0]])
+    candidates = Candidates(sums, sums, torch.zeros(1, 4, dtype=torch.long), torch.tensor([[4, EOS, 5, 6]]))
     assert advance(beam, candidates, None, 2, EOS).tolist() == [[0, 0]]
     assert beam.live.tokens.tolist() == [[[EOS, 4], [EOS, 5]]]
     assert beam.live.sums.tolist() == [[-1.0, -3.0]]
@@ -325,7 +326,7 @@ def test_the_bound_is_the_best_score_of_any_future(alpha, unk_penalty, min_len):
     options = SearchOptions(alpha=alpha, unk_penalty=unk_penalty, min_len=min_len)
     beam = new_beam([6], EOS, options, SYMBOLS)
     sums = torch.tensor([[-2.0, -3.0]])
-    beam.live = beam.live.extended(torch.zeros(1, 2, dtype=torch.long), torch.tensor([[4, 5]]), sums, None)
+    beam.live = beam.live.extended(Candidates(sums, sums, torch.zeros(1, 2).long(), torch.tensor([[4, 5]])), None)
     penalties = length_penalty(torch.arange(9).clamp(min=1), alpha)
     reward = max(0.0, -unk_penalty)
     futures = [(-2.0 + reward * (n - 2)) / penalty(n, alpha, "wu") for n in range(max(2, min_len + 1), 8)]

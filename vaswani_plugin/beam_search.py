@@ -11,12 +11,12 @@ C candidates, V vocabulary, S source tokens.
 from __future__ import annotations
 
 import math
-from typing import List, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import List, Optional, Protocol, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
-from .beam_state import Beam, Device, Finished, Hypotheses, Hypothesis
+from .beam_state import Beam, Candidates, Device, Finished, Hypotheses, Hypothesis
 from .restrictions import restrict
 from .search_options import ENDINGS, PENALTIES, SearchOptions, Symbols, length_penalty
 
@@ -44,14 +44,6 @@ class Decoder(Protocol):
             sentences: the rows of the sentences that go on, increasing, int64 (B,); None where all do. The others
                 have no row in parents.
         """
-
-
-class Candidates(NamedTuple):
-    """The C best extensions of a sentence's live hypotheses, best first: log-probabilities, parents, tokens (B, C)."""
-
-    log_probs: Tensor
-    parents: Tensor
-    tokens: Tensor
 
 
 def new_beam(
@@ -87,15 +79,17 @@ def best_candidates(logits: Tensor, normalisers: Tensor, sums: Tensor, n_candida
     n_sentences, width = sums.shape
     values, tokens = logits.topk(min(n_candidates, logits.size(1)), dim=1)
     n = values.size(1)
-    log_probs = (values.float() - normalisers[:, None] + sums.reshape(-1, 1)).view(n_sentences, width * n)
-    best, places = log_probs.topk(min(n_candidates, width * n), dim=1)
-    tokens = tokens.view(n_sentences, width * n).gather(1, places)
-    return Candidates(best, places.div(n, rounding_mode="floor"), tokens)
+    token_scores = (values.float() - normalisers[:, None]).view(n_sentences, width, n)
+    best, places = (token_scores + sums[:, :, None]).flatten(1).topk(min(n_candidates, width * n), dim=1)
+    parents = places.div(n, rounding_mode="floor")
+    return Candidates(
+        best, token_scores.flatten(1).gather(1, places), parents, tokens.view(n_sentences, -1).gather(1, places)
+    )
 
 
 def endings(candidates: Candidates, beam: Beam, options: SearchOptions, eos: int) -> Tensor:
     """Which candidates are hypotheses that end: bool (B, C)."""
-    ended = candidates.tokens.eq(eos) & candidates.log_probs.gt(-math.inf)
+    ended = candidates.tokens.eq(eos) & candidates.sums.gt(-math.inf)
     if options.counts_endings:
         ended[:, options.beam_size :] = False
         ended &= ended.cumsum(1) <= options.beam_size - beam.n_ended[:, None]
@@ -103,14 +97,12 @@ def endings(candidates: Candidates, beam: Beam, options: SearchOptions, eos: int
 
 
 def finish(
-    beam: Beam, candidates: Candidates, ended: Tensor, weights: Optional[Tensor], penalties: Tensor, symbols: Symbols
+    beam: Beam, candidates: Candidates, ended: Tensor, weights: Optional[Tensor], penalties: Tensor, pad: int
 ) -> None:
     """Let the candidates that end compete for the N places of finished hypotheses."""
-    scores = candidates.log_probs.masked_fill(~ended, -math.inf) / penalties[beam.live.length + 1]
+    scores = candidates.sums.masked_fill(~ended, -math.inf) / penalties[beam.live.length + 1]
     scores, places = scores.topk(min(beam.finished.scores.size(1), scores.size(1)), dim=1)
-    parents, sums = candidates.parents.gather(1, places), candidates.log_probs.gather(1, places)
-    hypotheses = beam.live.extended(parents, torch.full_like(parents, symbols.eos), sums, weights)
-    beam.finished = beam.finished.merged(hypotheses, scores, symbols.pad)
+    beam.finished = beam.finished.merged(beam.live.extended(candidates.at(places), weights), scores, pad)
     beam.n_ended = beam.n_ended + ended.sum(1)
 
 
@@ -119,11 +111,11 @@ def advance(beam: Beam, candidates: Candidates, weights: Optional[Tensor], beam_
 
     2 K candidates hold K such ones, since a hypothesis can end in one way only.
     """
-    log_probs = candidates.log_probs.masked_fill(candidates.tokens.eq(eos), -math.inf)
-    sums, places = log_probs.topk(min(beam_size, log_probs.size(1)), dim=1)
-    parents = candidates.parents.gather(1, places)
-    beam.live = beam.live.extended(parents, candidates.tokens.gather(1, places), sums, weights)
-    return parents
+    sums = candidates.sums.masked_fill(candidates.tokens.eq(eos), -math.inf)
+    sums, places = sums.topk(min(beam_size, sums.size(1)), dim=1)
+    chosen = candidates.at(places)._replace(sums=sums)  # -inf where it is an end that nothing else can replace
+    beam.live = beam.live.extended(chosen, weights)
+    return chosen.parents
 
 
 def best_possible(beam: Beam, options: SearchOptions, penalties: Tensor) -> Tensor:
@@ -188,7 +180,7 @@ def search(
         candidates = best_candidates(logits, normalisers, beam.live.sums, 2 * options.beam_size)
         ended = endings(candidates, beam, options, symbols.eos)
         if bool(ended.any()):
-            finish(beam, candidates, ended, weights, penalties, symbols)
+            finish(beam, candidates, ended, weights, penalties, symbols.pad)
         parents = advance(beam, candidates, weights, options.beam_size, symbols.eos)
         left = _hand_in(beam, is_over(beam, options, penalties), results)
         if beam.sentences:

@@ -22,7 +22,7 @@ class Hypothesis(NamedTuple):
     Fields:
         tokens: int64 (T,), the end symbol included.
         score: its log-probability over the length penalty.
-        token_scores: float32 (T,), whose sum is the log-probability.
+        token_scores: float32 (T,), log-probabilities.
         attention: float32 (T, S), or None where nobody asked for it.
     """
 
@@ -39,25 +39,48 @@ def _pick(tensor: Tensor, places: Tensor) -> Tensor:
     return tensor.flatten(0, 1).index_select(0, rows).view(*places.shape, *tensor.shape[2:])
 
 
+class Candidates(NamedTuple):
+    """C extensions of each sentence's live hypotheses by one token, best first.
+
+    Fields, each (B, C):
+        sums: float32, log-probabilities of the extended hypotheses.
+        token_scores: float32, those of the new tokens.
+        parents: int64, places of the hypotheses that are extended.
+        tokens: int64, the new tokens.
+    """
+
+    sums: Tensor
+    token_scores: Tensor
+    parents: Tensor
+    tokens: Tensor
+
+    def at(self, places: Tensor) -> Candidates:
+        """Those at some places of each sentence, int64 (B, M)."""
+        return Candidates(*(field.gather(1, places) for field in self))
+
+
 @dataclass
 class Hypotheses:
     """Equally many hypotheses of each sentence, all of ``length`` tokens.
 
     Fields:
         tokens: int64 (B, W, 1 + T), from the symbol that stands before a translation on.
-        running: float32 (B, W, 1 + T), the log-probability up to each token, beginning with 0.
+        token_scores: float32 (B, W, T), log-probabilities.
+        sums: float32 (B, W), log-probabilities of the whole.
         attention: float32 (B, W, T, S), or None.
     """
 
     tokens: Tensor
-    running: Tensor
+    token_scores: Tensor
+    sums: Tensor
     attention: Optional[Tensor] = None
 
     @classmethod
     def start(cls, n_sentences: int, first: int, device: Device) -> Hypotheses:
         """One hypothesis a sentence, with no token yet but the symbol before the first."""
         tokens = torch.full((n_sentences, 1, 1), first, dtype=torch.long, device=device)
-        return cls(tokens, torch.zeros(n_sentences, 1, 1, device=device))
+        sums = torch.zeros(n_sentences, 1, device=device)
+        return cls(tokens, sums.new_zeros(n_sentences, 1, 0), sums)
 
     @property
     def width(self) -> int:
@@ -69,36 +92,32 @@ class Hypotheses:
         """T."""
         return self.tokens.size(2) - 1
 
-    @property
-    def sums(self) -> Tensor:
-        """Log-probabilities (B, W)."""
-        return self.running[:, :, -1]
-
     def of_sentences(self, rows: Tensor) -> Hypotheses:
         """Those of some sentences."""
         attention = None if self.attention is None else self.attention[rows]
-        return Hypotheses(self.tokens[rows], self.running[rows], attention)
+        return Hypotheses(self.tokens[rows], self.token_scores[rows], self.sums[rows], attention)
 
     def picked(self, places: Tensor) -> Hypotheses:
         """Hypotheses ``places[b]`` of each sentence b, places int64 (B, M)."""
         attention = None if self.attention is None else _pick(self.attention, places)
-        return Hypotheses(_pick(self.tokens, places), _pick(self.running, places), attention)
+        sums = self.sums.gather(1, places)
+        return Hypotheses(_pick(self.tokens, places), _pick(self.token_scores, places), sums, attention)
 
-    def extended(self, parents: Tensor, tokens: Tensor, sums: Tensor, weights: Optional[Tensor]) -> Hypotheses:
-        """Hypotheses that continue the parents by one token each.
+    def extended(self, by: Candidates, weights: Optional[Tensor]) -> Hypotheses:
+        """The hypotheses that candidates (B, M) stand for.
 
         Args:
-            parents, tokens, sums: (B, M), the places of the parents, the new tokens, the new log-probabilities.
             weights: (B * W, S), the attention over the source that the step gave, or None.
         """
-        picked = self.picked(parents)
         attention = None
         if weights is not None:
-            new = _pick(weights.float().view(*self.tokens.shape[:2], -1), parents).unsqueeze(2)  # (B, M, 1, S)
-            attention = new if picked.attention is None else torch.cat((picked.attention, new), dim=2)
+            attention = _pick(weights.float().view(*self.sums.shape, -1), by.parents).unsqueeze(2)  # (B, M, 1, S)
+            if self.attention is not None:
+                attention = torch.cat((_pick(self.attention, by.parents), attention), dim=2)
         return Hypotheses(
-            torch.cat((picked.tokens, tokens.unsqueeze(2)), dim=2),
-            torch.cat((picked.running, sums.unsqueeze(2)), dim=2),
+            torch.cat((_pick(self.tokens, by.parents), by.tokens.unsqueeze(2)), dim=2),
+            torch.cat((_pick(self.token_scores, by.parents), by.token_scores.unsqueeze(2)), dim=2),
+            by.sums,
             attention,
         )
 
@@ -106,7 +125,23 @@ class Hypotheses:
         """The same with padding up to that length."""
         missing = length - self.length
         attention = None if self.attention is None else F.pad(self.attention, (0, 0, 0, missing))
-        return Hypotheses(F.pad(self.tokens, (0, missing), value=pad), F.pad(self.running, (0, missing)), attention)
+        tokens = F.pad(self.tokens, (0, missing), value=pad)
+        return Hypotheses(tokens, F.pad(self.token_scores, (0, missing)), self.sums, attention)
+
+    def beside(self, other: Hypotheses) -> Hypotheses:
+        """These and equally long others, (B, W + M); attention where the others have it."""
+        attention = None
+        if other.attention is not None:
+            own = self.attention
+            if own is None:
+                own = other.attention.new_zeros(*self.sums.shape, *other.attention.shape[2:])
+            attention = torch.cat((own, other.attention), dim=1)
+        return Hypotheses(
+            torch.cat((self.tokens, other.tokens), dim=1),
+            torch.cat((self.token_scores, other.token_scores), dim=1),
+            torch.cat((self.sums, other.sums), dim=1),
+            attention,
+        )
 
 
 @dataclass
@@ -127,8 +162,9 @@ class Finished:
     def none(cls, n_sentences: int, n_best: int, pad: int, device: Device) -> Finished:
         """N empty places a sentence."""
         scores = torch.full((n_sentences, n_best), -math.inf, device=device)
-        tokens = torch.full((n_sentences, n_best, 1), pad, dtype=torch.long, device=device)
-        return cls(scores, torch.zeros_like(tokens[:, :, 0]), Hypotheses(tokens, torch.zeros_like(scores)[:, :, None]))
+        lengths = torch.zeros(n_sentences, n_best, dtype=torch.long, device=device)
+        none = scores.new_zeros(n_sentences, n_best, 0)
+        return cls(scores, lengths, Hypotheses(torch.full_like(lengths, pad).unsqueeze(2), none, scores))
 
     def of_sentences(self, rows: Tensor) -> Finished:
         """Those of some sentences."""
@@ -136,15 +172,7 @@ class Finished:
 
     def merged(self, new: Hypotheses, scores: Tensor, pad: int) -> Finished:
         """The N best of these and of new ones, which are no shorter; scores (B, M) are -inf for what does not count."""
-        old = self.hypotheses.padded(new.length, pad)
-        attention = None
-        if new.attention is not None:
-            if old.attention is None:
-                old.attention = new.attention.new_zeros(*old.tokens.shape[:2], *new.attention.shape[2:])
-            attention = torch.cat((old.attention, new.attention), dim=1)
-        both = Hypotheses(
-            torch.cat((old.tokens, new.tokens), dim=1), torch.cat((old.running, new.running), dim=1), attention
-        )
+        both = self.hypotheses.padded(new.length, pad).beside(new)
         best, places = torch.cat((self.scores, scores), dim=1).topk(self.scores.size(1), dim=1)
         lengths = torch.cat((self.lengths, torch.full_like(new.tokens[:, :, 0], new.length)), dim=1)
         return Finished(best, lengths.gather(1, places), both.picked(places))
@@ -157,7 +185,7 @@ class Finished:
             if score == -math.inf:
                 break
             tokens = self.hypotheses.tokens[row, i, 1 : lengths[i] + 1]
-            token_scores = self.hypotheses.running[row, i, : lengths[i] + 1].diff()
+            token_scores = self.hypotheses.token_scores[row, i, : lengths[i]]
             weights = None if attention is None else attention[row, i, : lengths[i]]
             found.append(Hypothesis(tokens, score, token_scores, weights))
         return found

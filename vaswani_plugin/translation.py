@@ -2,13 +2,21 @@
 
 import logging
 from argparse import Namespace
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional
 
 import numpy as np
 from fairseq.data import FairseqDataset
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.dataclass import ChoiceEnum
+from fairseq.search import DiverseBeamSearch
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from .beam_search import ENDINGS, PENALTIES
+from .generator import VaswaniGenerator, alignment_kind, search_options, unsupported
+from .reference_scorer import ReferenceScorer
+from .toolkit import check_architecture
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +46,24 @@ def left_out(indices: np.ndarray, batches: List[Any], n_sentences: int) -> np.nd
     return indices[~batched[indices]]
 
 
-@register_task("vaswani_translation", dataclass=TranslationConfig)
+@dataclass
+class VaswaniTranslationConfig(TranslationConfig):
+    """The toolkit's options for translation, and those of our search that the toolkit does not know."""
+
+    length_penalty_kind: ChoiceEnum(list(PENALTIES)) = field(  # type: ignore[valid-type]
+        default="wu",
+        metadata={"help": "divide log-probabilities by ((5 + n) / 6)^lenpen (wu), or by n^lenpen (toolkit)"},
+    )
+    search_ending: ChoiceEnum(list(ENDINGS)) = field(  # type: ignore[valid-type]
+        default="bound",
+        metadata={
+            "help": "end a search when no live hypothesis can win any more (bound), or when as many hypotheses have "
+            "ended as the beam is wide, as the toolkit does (count)"
+        },
+    )
+
+
+@register_task("vaswani_translation", dataclass=VaswaniTranslationConfig)
 class VaswaniTranslationTask(TranslationTask):
     """Translation from one language to another.
 
@@ -52,12 +77,65 @@ class VaswaniTranslationTask(TranslationTask):
         """Add the options, and make the paper's search settings the defaults of the toolkit's options."""
         super().add_args(parser)
         parser.set_defaults(**SEARCH_DEFAULTS)
+        for action in parser._actions:
+            if action.dest == "replace_unk":
+                action.const = ""  # no dictionary; the toolkit takes its own constant for the name of one
 
-    def build_generator(self, models: List[Any], args: Any, *more: Any, **options: Any) -> Any:
-        """The search; settings that ``--eval-bleu-args`` leaves out are the paper's."""
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """The model that the options name.
+
+        Raises:
+            ValueError: there is no such architecture.
+        """
+        check_architecture(cfg)
+        return super().build_model(cfg, from_checkpoint)
+
+    def build_generator(
+        self,
+        models: List[Any],
+        args: Any,
+        seq_gen_cls: Any = None,
+        extra_gen_cls_kwargs: Optional[Dict[str, Any]] = None,
+        prefix_allowed_tokens_fn: Any = None,
+    ) -> Any:
+        """The paper's search, or the toolkit's generator for what that does not do.
+
+        Args:
+            models: an ensemble.
+            args: the toolkit's generation options; those that a namespace (``--eval-bleu-args``) lacks are the paper's.
+            seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn: as in the toolkit, for the toolkit's generator.
+        """
         if isinstance(args, Namespace):
             args = Namespace(**{**SEARCH_DEFAULTS, **vars(args)})
-        return super().build_generator(models, args, *more, **options)
+        extra = {**(extra_gen_cls_kwargs or {}), "seq_gen_cls": seq_gen_cls}
+        extra["prefix_allowed_tokens_fn"] = prefix_allowed_tokens_fn or getattr(args, "prefix_allowed_tokens_fn", None)
+        options = search_options(args, str(self.cfg.length_penalty_kind), str(self.cfg.search_ending))
+        if getattr(args, "score_reference", False):
+            return ReferenceScorer(self.target_dictionary, options, alignment_kind(args))
+        reasons = unsupported(args, models, extra)
+        if reasons:
+            logger.info(
+                "the toolkit's generator searches, with its own length penalty and limits, because of %s",
+                ", ".join(reasons),
+            )
+            return super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn)
+        temperature = getattr(args, "temperature", 1.0)
+        return VaswaniGenerator(models, self.target_dictionary, options, temperature, alignment_kind(args))
+
+    def inference_step(
+        self,
+        generator: Any,
+        models: List[Any],
+        sample: Dict[str, Any],
+        prefix_tokens: Any = None,
+        constraints: Any = None,
+    ) -> Any:
+        """Translate a batch; arguments and result as in the toolkit."""
+        if isinstance(getattr(generator, "search", None), DiverseBeamSearch):
+            sample = {
+                key: value for key, value in sample.items() if key != "id"
+            }  # which it takes for places in the batch
+        return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
     def get_batch_iterator(
         self,
@@ -94,7 +172,11 @@ class VaswaniTranslationTask(TranslationTask):
             return iterator
         rest = left_out(fitting, iterator.frozen_batches, len(dataset))
         if len(rest):
-            logger.info("%d sentences fill no batch of a multiple of %d", len(rest), required_batch_size_multiple)
+            logger.info(
+                "%d sentences fill no batch whose size is a multiple of %d; they are a batch of their own",
+                len(rest),
+                required_batch_size_multiple,
+            )
             last = dataset.batch_by_size(rest, max_tokens=max_tokens, max_sentences=max_sentences)
             iterator._frozen_batches = (*iterator.frozen_batches, *last)
         iterator.epoch = max(epoch, 1)
