@@ -7,6 +7,9 @@
     writes plain values, or allow-lists its own classes.
 ``receive_object``
     torch refuses in the same way what the first worker sends to the others when training resumes. Until as above.
+``check_architecture``
+    Started by hydra with an unknown architecture, the toolkit ends with ``KeyError: "'_name'"`` (its own message is
+    formatted wrongly). Until it is not.
 ``PackagePath``
     ``--user-dir`` is compared as text, so that a symbolic link counts as another package. Until the toolkit compares
     real paths.
@@ -16,6 +19,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
 import pickle
@@ -223,6 +227,23 @@ def install() -> None:
     if _HAS_ALLOW_LIST:
         torch.serialization.add_safe_globals(CHECKPOINT_CLASSES)
         fairseq.distributed.utils.torch = _TorchWith(receive_object)
+
+
+def check_architecture(cfg: Any) -> None:
+    """Refuse options of a model that nobody has registered.
+
+    Args:
+        cfg: the model's options; those that do not say which model they are for are left to the toolkit.
+
+    Raises:
+        ValueError: there is no such model or architecture.
+    """
+    name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+    known = {**REGISTRIES["architecture"], **REGISTRIES["model"]}
+    if name and name not in known:
+        similar = difflib.get_close_matches(name, known, n=3)
+        hint = f"did you mean {' or '.join(similar)}?" if similar else "is the plugin that registers it loaded?"
+        raise ValueError(f"there is no architecture {name}; {hint}")
 
 
 class PackagePath(List[str]):
