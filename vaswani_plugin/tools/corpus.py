@@ -22,7 +22,7 @@ from .grammar.sentences import sentence_pairs
 
 SPLITS = ("train", "valid", "test")
 DEFAULT_SIZES = {"train": 12000, "valid": 300, "test": 300}
-# Far below what the grammar can say, so that drawing until all are distinct stays quick (two minutes for as many).
+# Far below what the grammar can say, so that drawing until all are distinct stays quick (a minute for as many).
 MAX_PAIRS = 1_000_000
 # So many repetitions in a row mean that there is nothing new to draw.
 _PATIENCE = 10_000
