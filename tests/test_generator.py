@@ -138,7 +138,7 @@ def test_equals_the_toolkits_generator_under_its_penalty_and_limits(beam_size: i
 
 def test_equals_the_toolkits_generator_sentence_by_sentence() -> None:
     options = replace(TOOLKIT, n_best=4, max_len_b=5)
-    lengths = [1, 9, 2, 7, 7, 3, 0, 5]
+    lengths = [1, 9, 2, 7, 7, 3, 4, 5]
     together = ours([model()], batch(lengths), options)
     for i, n in enumerate(lengths):
         alone = batch(lengths)
@@ -229,10 +229,10 @@ def test_limits_are_each_sentences_own() -> None:
     endless = model()
     with torch.no_grad():
         endless.decoder.output_projection.weight[WORDS.eos()] = -5 * endless.decoder.output_projection.weight.mean(0)
-    lengths = [0, 3, 8]
+    lengths = [1, 3, 8]
     options = SearchOptions(max_len_a=2.0, max_len_b=1, min_len=0, no_repeat_ngram=0)
     found = VaswaniGenerator([endless], WORDS, options)
-    assert [found.options.limit(n + 1) for n in lengths] == [3, 9, 19]
+    assert [found.options.limit(n + 1) for n in lengths] == [5, 9, 19]
     for hypos, n in zip(found.generate(None, batch(lengths)), lengths):
         assert len(hypos[0]["tokens"]) <= 2 * (n + 1) + 1 + 1
     forced = VaswaniGenerator([endless], WORDS, replace(options, min_len=25)).generate(None, batch(lengths))
@@ -257,6 +257,23 @@ def test_a_step_decodes_one_token() -> None:
     assert {n_tokens for _, n_tokens in sizes} == {1}
     assert sizes[:2] == [(3, 1), (12, 1)]
     assert len(sizes) >= max(len(hypos[0]["tokens"]) for hypos in found)
+
+
+@pytest.mark.parametrize("alignment", [None, "hard", "soft"])
+def test_no_words_are_translated_by_no_words(alignment: Optional[str]) -> None:
+    sample = batch([0, 3, 0])
+    found = ours([model()], sample, SearchOptions(n_best=4), alignment=alignment)
+    assert [len(hypos) for hypos in found] == [1, 4, 1]
+    for i in (0, 2):
+        assert found[i][0]["tokens"].tolist() == [WORDS.eos()]
+        assert found[i][0]["score"].item() == found[i][0]["positional_scores"].item() == 0.0
+        expected = {None: 0, "hard": [], "soft": [["1.000000"]]}[alignment]
+        assert expected == (found[i][0]["alignment"].numel() if alignment is None else found[i][0]["alignment"])
+    alone = ours([model()], batch([0, 0]), SearchOptions(), alignment=alignment)
+    assert [hypos[0]["tokens"].tolist() for hypos in alone] == [[WORDS.eos()]] * 2
+    prefix = torch.tensor([[7], [8], [WORDS.pad()]])
+    forced = ours([model()], sample, SearchOptions(), prefix)
+    assert [hypos[0]["tokens"][0].item() for hypos in forced] == [7, 8, WORDS.eos()]
 
 
 def test_no_sentences() -> None:

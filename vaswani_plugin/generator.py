@@ -74,7 +74,8 @@ class VaswaniGenerator:
     """Translates the batches of the toolkit.
 
     Differs from: the toolkit's ``SequenceGenerator`` in the length penalty, in limits of length that are each
-    sentence's own, in ending when nothing better can come, and in keeping no more hypotheses than are asked for.
+    sentence's own, in ending when nothing better can come, in keeping no more hypotheses than are asked for, and in
+    that a sentence without words is translated by none, with the score 0.
 
     Args:
         models: an ensemble of at least one; they are set to evaluation mode.
@@ -140,20 +141,42 @@ class VaswaniGenerator:
         if constraints is not None:
             raise ValueError("this generator knows no lexical constraints; give --constraints when it is built")
         src_tokens = sample["net_input"]["src_tokens"]
-        real = src_tokens.ne(self.symbols.pad)
-        limits = [min(self.options.limit(n), self.longest) for n in real.sum(dim=1).tolist()]
-        if not limits:
-            return []
-        decoder = EnsembleDecoder(self.models, src_tokens, self.temperature, self.alignment is not None)
         first = self.symbols.eos if bos_token is None else bos_token
-        found = search(decoder, limits, first, self.options, self.symbols, prefix_tokens, src_tokens.device)
-        sources = [src_tokens[i, real[i]] for i in range(len(found))]
-        return [[self._entry(h, sources[i], real[i]) for h in found[i]] for i in range(len(found))]
+        has_words = (src_tokens.ne(self.symbols.pad) & src_tokens.ne(self.symbols.eos)).any(dim=1)
+        if prefix_tokens is not None:
+            has_words = has_words | prefix_tokens.ne(self.symbols.pad).any(dim=1)
+        rows = has_words.nonzero().squeeze(1)
+        prefix = None if prefix_tokens is None else prefix_tokens[rows]
+        found = self._search(src_tokens[rows], prefix, first) if len(rows) else []
+        translations = [[self._nothing(tokens)] for tokens in src_tokens]
+        for i, row in enumerate(rows.tolist()):
+            translations[row] = [self._entry(h, src_tokens[row]) for h in found[i]]
+        return translations
 
-    def _entry(self, found: Hypothesis, source: Tensor, real: Tensor) -> Dict[str, Any]:
+    def _search(self, src_tokens: Tensor, prefix: Optional[Tensor], first: int) -> List[List[Hypothesis]]:
+        lengths = src_tokens.ne(self.symbols.pad).sum(dim=1).tolist()
+        limits = [min(self.options.limit(n), self.longest) for n in lengths]
+        decoder = EnsembleDecoder(self.models, src_tokens, self.temperature, self.alignment is not None)
+        return search(decoder, limits, first, self.options, self.symbols, prefix, src_tokens.device)
+
+    def _nothing(self, src_tokens: Tensor) -> Dict[str, Any]:
+        """The translation of no words: no words, with certainty."""
+        end = src_tokens.new_tensor([self.symbols.eos])
+        n_source = src_tokens.numel()
+        weights = torch.full((1, n_source), 1.0, device=end.device) if self.alignment is not None else None
+        return self._entry(Hypothesis(end, 0.0, end.new_zeros(1, dtype=torch.float), weights), src_tokens)
+
+    def _entry(self, found: Hypothesis, src_tokens: Tensor) -> Dict[str, Any]:
+        real = src_tokens.ne(self.symbols.pad)
         attention = None if found.attention is None else found.attention[:, real]
         return toolkit_hypothesis(
-            found.tokens.clone(), found.score, found.token_scores, attention, source, self.symbols.eos, self.alignment
+            found.tokens.clone(),
+            found.score,
+            found.token_scores.clone(),
+            attention,
+            src_tokens[real],
+            self.symbols.eos,
+            self.alignment,
         )
 
 

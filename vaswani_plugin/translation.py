@@ -16,6 +16,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from .beam_search import ENDINGS, PENALTIES
 from .generator import VaswaniGenerator, alignment_kind, search_options, unsupported
 from .reference_scorer import ReferenceScorer
+from .text import OpenDictionary, PlainTokens, without_lent_ids
 from .toolkit import check_architecture
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,25 @@ class VaswaniTranslationTask(TranslationTask):
             if action.dest == "replace_unk":
                 action.const = ""  # no dictionary; the toolkit takes its own constant for the name of one
 
+    @classmethod
+    def load_dictionary(cls, filename: str) -> OpenDictionary:
+        """A dictionary from a file."""
+        dictionary: OpenDictionary = OpenDictionary.load(filename)
+        return dictionary
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **options: Any) -> None:
+        """Load a part of the data, in which words that look like control symbols are unknown words."""
+        super().load_dataset(split, epoch, combine, **options)
+        data = self.datasets[split]
+        if data.buckets is None:  # with buckets the sentences hold padding
+            data.src = PlainTokens(data.src, self.src_dict)
+            data.tgt = None if data.tgt is None else PlainTokens(data.tgt, self.tgt_dict)
+
+    def get_interactive_tokens_and_lengths(self, lines: List[str], encode_fn: Any) -> Any:
+        """Token ids and lengths of lines; words that the dictionary lacks can be printed and copied as they are."""
+        tokens = self.src_dict.encode_open([encode_fn(line) for line in lines])
+        return tokens, [len(one) for one in tokens]
+
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """The model that the options name.
 
@@ -131,10 +151,10 @@ class VaswaniTranslationTask(TranslationTask):
         constraints: Any = None,
     ) -> Any:
         """Translate a batch; arguments and result as in the toolkit."""
+        src_tokens = without_lent_ids(sample["net_input"]["src_tokens"], self.src_dict)
+        sample = {**sample, "net_input": {**sample["net_input"], "src_tokens": src_tokens}}
         if isinstance(getattr(generator, "search", None), DiverseBeamSearch):
-            sample = {
-                key: value for key, value in sample.items() if key != "id"
-            }  # which it takes for places in the batch
+            sample.pop("id", None)  # which this search takes for places in the batch
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
     def get_batch_iterator(
