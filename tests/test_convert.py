@@ -474,7 +474,7 @@ def test_weights_without_embeddings_and_a_long_list(tmp_path: Path, capsys: pyte
     assert error_of(path, "fairseq", capsys) == expected
 
 
-def test_ties_that_the_dictionaries_do_not_allow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_no_model_can_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = {"_name": "vaswani_transformer", **SIZES, "positional_layout": "concatenated", "tie_embeddings": "none"}
     weights = VaswaniTransformer.build_model(argparse.Namespace(**options), task(5, 7)).state_dict()
     path = save(tmp_path / "in.pt", {**options, "tie_embeddings": "all"}, weights)
@@ -483,6 +483,9 @@ def test_ties_that_the_dictionaries_do_not_allow(tmp_path: Path, capsys: pytest.
     path = save(tmp_path / "in.pt", {**options, "encoder_layers": 0}, weights)
     said = error_of(path, "vaswani", capsys)
     assert said == f"{path} cannot be converted: --encoder-layers must be at least 1, but is 0"
+    path = save(tmp_path / "in.pt", {**options, "encoder_attention_heads": 3}, weights)
+    said = error_of(path, "vaswani", capsys)
+    assert said == f"{path} cannot be converted: embed_dim must be divisible by num_heads"
 
 
 def test_other_models_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -104,7 +104,7 @@ def bare_model(model_class: Any, options: argparse.Namespace, weights: Mapping[s
     try:
         with torch.device("meta"):
             return model_class.build_model(options, SimpleNamespace(source_dictionary=source, target_dictionary=target))
-    except ValueError as error:
+    except (ValueError, AssertionError) as error:  # the toolkit asserts that heads divide the width
         raise CommandError(f"cannot be converted: {error}") from error
 
 
