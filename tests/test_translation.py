@@ -188,3 +188,18 @@ def test_resumed_training_ends_with_the_same_weights(
     whole, parts = weights("whole", 9), weights("parts", stop, 9)
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+@pytest.mark.parametrize(("n_shards", "n_left_out"), [(1, 0), (2, 1), (5, 0)])
+def test_batches_that_grouped_shuffling_leaves_out_are_told(
+    n_shards: int, n_left_out: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    iterator = make_task().get_batch_iterator(
+        make_dataset([4] * 40), max_sentences=8, num_shards=n_shards, shard_id=0, grouped_shuffling=True
+    )
+    assert len(iterator.frozen_batches) == 5
+    text = f"--grouped-shuffling leaves out the last {n_left_out} of 5 batches, which {n_shards} workers"
+    assert (text in caplog.text) == (n_left_out > 0)
+    assert ("leaves out" in caplog.text) == (n_left_out > 0)
+    n_used = len(iterator.next_epoch_itr(shuffle=True)) * n_shards
+    assert n_used == 5 - n_left_out

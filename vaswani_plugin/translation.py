@@ -199,6 +199,14 @@ class VaswaniTranslationTask(TranslationTask):
             )
             last = dataset.batch_by_size(rest, max_tokens=max_tokens, max_sentences=max_sentences)
             iterator._frozen_batches = (*iterator.frozen_batches, *last)
+        n_batches, n_shards = len(iterator.frozen_batches), iterator.num_shards
+        if iterator.grouped_shuffling and n_batches % n_shards:
+            logger.warning(
+                "--grouped-shuffling leaves out the last %d of %d batches, which %d workers cannot share evenly",
+                n_batches % n_shards,
+                n_batches,
+                n_shards,
+            )
         iterator.epoch = max(epoch, 1)
         dataset.set_epoch(iterator.epoch)
         return iterator
