@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from vaswani_plugin.attention import (
-    KeyValueCache,
     MultiHeadAttention,
     attend,
     causal_mask,
@@ -170,22 +169,3 @@ def test_the_hypotheses_of_a_beam_share_the_keys_of_their_sentence(need_weights:
 def test_multi_head_errors(sizes: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MultiHeadAttention(*sizes)
-
-
-def test_cache_grows_and_reorders() -> None:
-    torch.manual_seed(4)
-    cache, history = KeyValueCache(), torch.empty(3, 2, 0, 5)
-    cache.reorder(torch.tensor([0]))  # an empty cache has nothing to reorder
-    for step in range(70):
-        new = torch.randn(history.size(0), 2, 1, 5)
-        keys, values = cache.append(new, 2 * new)
-        history = torch.cat((history, new), dim=2)
-        assert torch.equal(keys, history)
-        assert torch.equal(values, 2 * history)
-        if step % 10 == 3:
-            order = torch.tensor([2, 0, 2]) if step % 20 == 3 else torch.tensor([1, 0, 2])
-            cache.reorder(order)
-            history = history[order]
-    cache.reorder(torch.tensor([1]))
-    keys, _ = cache.append(torch.zeros(1, 2, 1, 5), torch.zeros(1, 2, 1, 5))
-    assert torch.equal(keys[:, :, :-1], history[1:2])

@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "vaswani_plugin"
 PURE = {
-    "positions", "attention", "layers", "dropout", "smoothing", "schedule", "quantization",
+    "positions", "attention", "layers", "dropout", "smoothing", "schedule", "quantization", "incremental",
     "beam_search", "beam_state", "restrictions", "search_options", "alignment",
 }  # fmt: skip
 MODULES = {path.stem: path for path in PACKAGE.glob("*.py") if path.stem not in ("__init__", "__main__")}

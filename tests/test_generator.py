@@ -250,12 +250,11 @@ def test_learned_positions_limit_the_length() -> None:
 
 def test_a_step_decodes_one_token() -> None:
     counted, sizes = model(), []
-    counted.decoder.layers[0].register_forward_hook(
-        lambda layer, inputs, output: sizes.append(tuple(inputs[0].shape[:2]))
+    counted.decoder.layers[0].fc1.register_forward_hook(
+        lambda layer, inputs, output: sizes.append(tuple(inputs[0].shape))
     )
     found = ours([counted], batch([4, 4, 4]), SearchOptions(beam_size=4))
-    assert {n_tokens for _, n_tokens in sizes} == {1}
-    assert sizes[:2] == [(3, 1), (12, 1)]
+    assert sizes[:2] == [(3, 16), (12, 16)]  # one token for each hypothesis
     assert len(sizes) >= max(len(hypos[0]["tokens"]) for hypos in found)
 
 

@@ -81,12 +81,13 @@ def test_step_by_step_decoding_equals_whole_sentences(options: dict[str, Any]) -
     encoder_out = model.encoder(source)
     state: dict[str, Any] = {}
     calls = []
-    model.decoder.layers[0].register_forward_hook(lambda module, inputs, output: calls.append(inputs[0].shape))
+    first = model.decoder.layers[0].fc1
+    first.register_forward_hook(lambda module, inputs, output: calls.append(inputs[0].shape))
     for t in range(target.size(1)):
         logits, step_extra = model.decoder(target[:, : t + 1], encoder_out, state)
         torch.testing.assert_close(logits[:, 0], whole[:, t], rtol=0, atol=1e-5)
         torch.testing.assert_close(step_extra["attn"][0][:, 0], extra["attn"][0][:, t], rtol=0, atol=1e-5)
-    assert calls == [(3, 1, 8)] * target.size(1)  # one new token each
+    assert calls == [(3, 8)] * target.size(1)  # one new token each
 
 
 def test_reordered_hypotheses_continue_their_own_past() -> None:
@@ -108,10 +109,10 @@ def test_a_beam_shares_its_sentence() -> None:
     model, (source, _) = small_model().eval(), batch()
     source[2, :3] = PAD
     n_hypotheses = 2
-    cache = model.decoder.new_cache(model.encoder(source))
+    decoding = model.decoder.begin(model.encoder(source))
     tokens = torch.randint(4, V, (3 * n_hypotheses, 4))
     for t in range(4):
-        features, weights = model.decoder.step(tokens[:, t], cache, need_weights=True)
+        features, weights = model.decoder.step(tokens[:, t], decoding, need_weights=True)
     whole = model(source.repeat_interleave(n_hypotheses, 0), None, tokens)
     torch.testing.assert_close(model.decoder.output_layer(features), whole[0][:, -1], rtol=0, atol=1e-5)
     torch.testing.assert_close(weights, whole[1]["attn"][0][:, -1], rtol=0, atol=1e-5)

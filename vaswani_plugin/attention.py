@@ -1,6 +1,7 @@
 """Attention: section 3.2 of "Attention Is All You Need" (Vaswani et al. 2017).
 
-Shapes: B batch, T queries, S keys, H heads, D width of the model, K beam. Masks are True where attention is forbidden.
+Shapes: B batch, T queries, S keys, H heads, D width of the model, K hypotheses of a beam. Masks are True where attention
+is forbidden.
 """
 
 from __future__ import annotations
@@ -91,45 +92,27 @@ def causal_padding_mask(padding_mask: Tensor) -> Tensor:
     return (forbidden & ~itself)[:, None]
 
 
-class KeyValueCache:
-    """Keys and values of the positions that a layer has decoded so far, in buffers that grow by doubling.
+def attend_beam(queries: Tensor, keys: Tensor, values: Tensor, mask: Optional[Tensor] = None) -> Tuple[Tensor, Tensor]:
+    """The same function for one query a hypothesis, where the hypotheses of a sentence share keys and values.
 
-    Fields keys and values: (B, H, allocated, d_k) and (B, H, allocated, d_v), of which ``length`` positions hold.
+    Written out, since torch's fused kernels are slow on a CPU where there are few queries.
+
+    Args:
+        queries: (B, K, H, d_k).
+        keys, values: (B * H, S, d_k) and (B * H, S, d_v).
+        mask: what is added to the scores, 0 or -inf, broadcastable to (B, H, K, S).
+
+    Returns:
+        Output (B * K, H * d_v) and weights (B, H, K, S).
     """
-
-    def __init__(self) -> None:
-        self.keys: Optional[Tensor] = None
-        self.values: Optional[Tensor] = None
-        self.length = 0
-
-    def append(self, keys: Tensor, values: Tensor) -> Tuple[Tensor, Tensor]:
-        """Add keys (B, H, T, d_k) and values (B, H, T, d_v); return all that are held, as views."""
-        end = self.length + keys.size(2)
-        if self.keys is None or self.values is None or end > self.keys.size(2):
-            self.keys = self._grown(self.keys, keys, end)
-            self.values = self._grown(self.values, values, end)
-        self.keys[:, :, self.length : end] = keys
-        self.values[:, :, self.length : end] = values
-        self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
-
-    def _grown(self, old: Optional[Tensor], like: Tensor, end: int) -> Tensor:
-        allocated = max(32, end, 0 if old is None else 2 * old.size(2))
-        new = like.new_empty(like.size(0), like.size(1), allocated, like.size(3))
-        if old is not None:
-            new[:, :, : self.length] = old[:, :, : self.length]
-        return new
-
-    def reorder(self, order: Tensor) -> None:
-        """Let row i continue what row ``order[i]`` holds; order (B',) may repeat and leave out rows."""
-        if self.keys is not None and self.values is not None:
-            self.keys = self._reordered(self.keys, order)
-            self.values = self._reordered(self.values, order)
-
-    def _reordered(self, old: Tensor, order: Tensor) -> Tensor:
-        new = old.new_empty(order.numel(), *old.shape[1:])
-        new[:, :, : self.length] = old[:, :, : self.length].index_select(0, order)
-        return new
+    n_sentences, width, n_heads, d_k = queries.shape
+    folded = (queries * d_k**-0.5).transpose(1, 2).reshape(-1, width, d_k)  # (B * H, K, d_k)
+    scores = torch.bmm(folded, keys.transpose(1, 2)).view(n_sentences, n_heads, width, -1)
+    if mask is not None:
+        scores += mask
+    weights = scores.softmax(dim=-1, dtype=torch.float32).to(values.dtype)
+    context = torch.bmm(weights.flatten(0, 1), values).view(n_sentences, n_heads, width, -1)
+    return context.transpose(1, 2).reshape(n_sentences * width, -1), weights
 
 
 class MultiHeadAttention(nn.Module):
@@ -177,6 +160,7 @@ class MultiHeadAttention(nn.Module):
         self.k_proj = nn.Linear(d_memory, n_heads * self.d_k)
         self.v_proj = nn.Linear(d_memory, n_heads * self.d_v)
         self.out_proj = nn.Linear(n_heads * self.d_v, d_query)
+        self.in_proj: Optional[nn.Module] = None  # what gives queries, keys and values at once, where they are packed
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -193,6 +177,14 @@ class MultiHeadAttention(nn.Module):
     def keys_and_values(self, memory: Tensor) -> Tuple[Tensor, Tensor]:
         """Project memory (B, S, D) to keys (B, H, S, d_k) and values (B, H, S, d_v)."""
         return self._heads(self.k_proj(memory)), self._heads(self.v_proj(memory))
+
+    def project(self, x: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+        """Queries (..., H * d_k), keys (..., H * d_k) and values (..., H * d_v) of the same x (..., D)."""
+        if self.in_proj is None:
+            return self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        d_keys, d_values = self.n_heads * self.d_k, self.n_heads * self.d_v
+        queries, keys, values = self.in_proj(x).split((d_keys, d_keys, d_values), dim=-1)
+        return queries, keys, values
 
     def forward(
         self,

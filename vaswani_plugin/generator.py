@@ -16,7 +16,8 @@ from torch import Tensor
 
 from .alignment import ALIGNMENTS
 from .beam_search import Hypothesis, SearchOptions, Symbols, search
-from .transformer import DecoderCache, VaswaniTransformer
+from .incremental import DecodingState
+from .transformer import VaswaniTransformer
 
 logger = logging.getLogger(__name__)
 
@@ -35,16 +36,15 @@ class EnsembleDecoder:
         self, models: Sequence[VaswaniTransformer], src_tokens: Tensor, temperature: float, need_weights: bool
     ) -> None:
         self.decoders = [model.decoder for model in models]
-        self.caches: List[DecoderCache] = [model.decoder.new_cache(model.encoder(src_tokens)) for model in models]
+        self.states: List[DecodingState] = [model.decoder.begin(model.encoder(src_tokens)) for model in models]
         self.temperature = temperature
         self.need_weights = need_weights
-        self.width = 1
 
     def step(self, tokens: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
         """As ``Decoder`` says; the logits of several models are the logarithm of their average probability."""
         logits, weights = [], []
-        for decoder, cache in zip(self.decoders, self.caches):
-            features, attention = decoder.step(tokens, cache, self.need_weights)
+        for decoder, state in zip(self.decoders, self.states):
+            features, attention = decoder.step(tokens, state, self.need_weights)
             logits.append(decoder.output_layer(features))
             weights.append(attention)
         if self.temperature != 1.0:
@@ -53,13 +53,8 @@ class EnsembleDecoder:
 
     def select(self, parents: Tensor, sentences: Optional[Tensor]) -> None:
         """As ``Decoder`` says."""
-        rows = torch.arange(parents.size(0), device=parents.device) if sentences is None else sentences
-        order = (rows[:, None] * self.width + parents).flatten()
-        self.width = parents.size(1)
-        for cache in self.caches:
-            cache.reorder_past(order)
-            if sentences is not None:
-                cache.reorder_source(sentences)
+        for state in self.states:
+            state.select(parents, sentences)
 
 
 def average_probabilities(logits: Sequence[Tensor]) -> Tensor:

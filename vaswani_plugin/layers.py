@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .attention import KeyValueCache, MultiHeadAttention
+from .attention import MultiHeadAttention, attend_beam
 from .dropout import dropout
+from .incremental import DecodingState, KeysValues
 
 ACTIVATIONS: Dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -25,7 +26,6 @@ ACTIVATIONS: Dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "linear": lambda x: x,
 }
-KeysValues = Tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,6 @@ class DecoderLayer(_Layer):
         memory_forbidden: Optional[Tensor] = None,
         forbidden: Optional[Tensor] = None,
         causal: bool = True,
-        cache: Optional[KeyValueCache] = None,
         need_weights: bool = False,
         need_memory_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor], Optional[Tensor]]:
@@ -143,16 +142,12 @@ class DecoderLayer(_Layer):
             memory: keys and values of the encoder's output, from ``encoder_attn.keys_and_values``.
             memory_forbidden: bool, broadcastable to (B, H, T, S).
             forbidden: bool, broadcastable to (B, H, T, T), instead of ``causal``.
-            cache: with it, x is the one token that follows those in the cache (T = 1), and sees them all.
 
         Returns:
             Output, and the weights of self-attention (B, H, T, T) and over the source (B, H, T, S) where asked for.
         """
         query = self._before(x, self.self_attn_layer_norm)
         keys, values = self.self_attn.keys_and_values(query)
-        if cache is not None:
-            keys, values = cache.append(keys, values)
-            causal = False
         attended, weights = self.self_attn(query, keys, values, forbidden, causal and forbidden is None, need_weights)
         x = self._after(x, attended, self.self_attn_layer_norm)
 
@@ -162,3 +157,25 @@ class DecoderLayer(_Layer):
         )
         x = self._after(x, attended, self.encoder_attn_layer_norm)
         return self._feed_forward(x), weights, memory_weights
+
+    def step(self, x: Tensor, state: DecodingState, index: int) -> Tuple[Tensor, Tensor]:
+        """The same for the newest token of each hypothesis, which sees its own past.
+
+        Args:
+            x: (B * W, D).
+            state: of B sentences with W hypotheses each; it takes up what this layer adds to it.
+            index: which of the decoder's layers this is.
+
+        Returns:
+            Output (B * W, D), and the weights over the source (B, H, W, S).
+        """
+        beam = (*state.lineage.shape[:2], self.config.n_heads, -1)  # (B, W, H, d)
+        queries, keys, values = self.self_attn.project(self._before(x, self.self_attn_layer_norm))
+        past = state.append(index, keys.view(beam), values.view(beam))
+        attended, _ = attend_beam(queries.view(beam), *past, state.lineage[:, None])
+        x = self._after(x, self.self_attn.out_proj(attended), self.self_attn_layer_norm)
+
+        queries = self.encoder_attn.q_proj(self._before(x, self.encoder_attn_layer_norm))
+        attended, weights = attend_beam(queries.view(beam), *state.source[index], state.source_mask)
+        x = self._after(x, self.encoder_attn.out_proj(attended), self.encoder_attn_layer_norm)
+        return self._feed_forward(x), weights

@@ -16,15 +16,16 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from .attention import KeyValueCache, causal_padding_mask, key_padding_mask
+from .attention import causal_padding_mask, key_padding_mask
 from .config import BASE, VaswaniConfig, check_config, fill_missing, layer_config, tied_embeddings
 from .dropout import dropout
-from .layers import DecoderLayer, EncoderLayer, KeysValues
+from .incremental import DecodingState
+from .layers import DecoderLayer, EncoderLayer
 from .lr_scheduler import tell_scheduler
 from .positions import LearnedPositions, SinusoidalPositions
 
 EncoderOut = Dict[str, List[Tensor]]
-_CACHE = "vaswani_cache"
+_STATE = "vaswani_state"
 
 
 @dataclass
@@ -37,32 +38,6 @@ class AttentionMaps:
     encoder: List[Tensor]
     decoder: List[Tensor]
     source: List[Tensor]
-
-
-class DecoderCache:
-    """What incremental decoding keeps: per layer the keys and values of the past, and those of the source.
-
-    Fields:
-        past: one cache a layer, of B * K rows (K hypotheses for each of B sentences).
-        source: one pair a layer, of B or B * K rows.
-        source_forbidden: bool (rows of source, 1, 1, S), or None without padding.
-    """
-
-    def __init__(self, n_layers: int, source: List[KeysValues], source_forbidden: Optional[Tensor]) -> None:
-        self.past = [KeyValueCache() for _ in range(n_layers)]
-        self.source = source
-        self.source_forbidden = source_forbidden
-
-    def reorder_past(self, order: Tensor) -> None:
-        """Let hypothesis i continue ``order[i]``; the sentences stay as they are."""
-        for cache in self.past:
-            cache.reorder(order)
-
-    def reorder_source(self, order: Tensor) -> None:
-        """Keep the source rows that order (B',) names."""
-        self.source = [(keys.index_select(0, order), values.index_select(0, order)) for keys, values in self.source]
-        if self.source_forbidden is not None:
-            self.source_forbidden = self.source_forbidden.index_select(0, order)
 
 
 def _embedding(n_types: int, d_model: int, padding_idx: int) -> nn.Embedding:
@@ -196,11 +171,12 @@ class VaswaniDecoder(_Side, FairseqIncrementalDecoder):
         logits: Tensor = self.output_projection(features)
         return logits
 
-    def new_cache(self, encoder_out: EncoderOut) -> DecoderCache:
-        """A cache for decoding these sentences one token at a time."""
+    @torch.no_grad()
+    def begin(self, encoder_out: EncoderOut) -> DecodingState:
+        """A state for decoding these sentences one token at a time."""
         memory, forbidden = self._memory(encoder_out)
         source = [cast(DecoderLayer, layer).encoder_attn.keys_and_values(memory) for layer in self.layers]
-        return DecoderCache(len(self.layers), source, forbidden)
+        return DecodingState(source, forbidden)
 
     @staticmethod
     def _memory(encoder_out: EncoderOut) -> Tuple[Tensor, Optional[Tensor]]:
@@ -209,29 +185,23 @@ class VaswaniDecoder(_Side, FairseqIncrementalDecoder):
         forbidden = key_padding_mask(padding_mask) if padding_mask.any() else None
         return encoder_out["encoder_out"][0].transpose(0, 1), forbidden
 
-    def step(self, tokens: Tensor, cache: DecoderCache, need_weights: bool = False) -> Tuple[Tensor, Optional[Tensor]]:
-        """Decode one more token for every row.
+    @torch.no_grad()
+    def step(self, tokens: Tensor, state: DecodingState, need_weights: bool = False) -> Tuple[Tensor, Optional[Tensor]]:
+        """Decode one more token for every hypothesis.
 
         Args:
-            tokens: each row's newest token, int64 (B * K,).
+            tokens: each hypothesis's newest token, int64 (B * K,).
             need_weights: return the last layer's attention over the source too, averaged over heads.
 
         Returns:
             Features (B * K, D) and weights (B * K, S) or None.
         """
-        position = self.embed_positions.at(cache.past[0].length)
-        x = (self.embed_tokens(tokens) * self.embed_scale + position.to(self.embed_tokens.weight.dtype)).unsqueeze(1)
-        last = len(self.layers) - 1
-        weights = None
-        for i, layer in enumerate(self.layers):
-            x, _, weights = layer(
-                x,
-                cache.source[i],
-                cache.source_forbidden,
-                cache=cache.past[i],
-                need_memory_weights=need_weights and i == last,
-            )
-        return self._finish(x).squeeze(1), None if weights is None else weights.float().mean(dim=1).squeeze(1)
+        state.begin_step(tokens.size(0))
+        position = self.embed_positions.at(state.length - 1)
+        x = self.embed_tokens(tokens) * self.embed_scale + position.to(self.embed_tokens.weight.dtype)
+        for index, layer in enumerate(self.layers):
+            x, weights = cast(DecoderLayer, layer).step(x, state, index)  # weights (B, H, K, S)
+        return self._finish(x), weights.float().mean(dim=1).flatten(0, 1) if need_weights else None
 
     def forward(
         self,
@@ -253,9 +223,9 @@ class VaswaniDecoder(_Side, FairseqIncrementalDecoder):
         if encoder_out is None:
             raise ValueError("the decoder needs the encoder's output, but encoder_out is None")
         if incremental_state is not None:
-            cache = incremental_state.setdefault(_CACHE, None) or self.new_cache(encoder_out)
-            incremental_state[_CACHE] = cache
-            features, weights = self.step(prev_output_tokens[:, -1], cache, need_weights=True)
+            state = incremental_state.setdefault(_STATE, None) or self.begin(encoder_out)
+            incremental_state[_STATE] = state
+            features, weights = self.step(prev_output_tokens[:, -1], state, need_weights=True)
             x = features.unsqueeze(1)
             extra: Dict[str, List[Any]] = {"attn": [None if weights is None else weights.unsqueeze(1)]}
         else:
@@ -306,11 +276,10 @@ class VaswaniDecoder(_Side, FairseqIncrementalDecoder):
         return self._finish(x), {"attn": [alignment], "inner_states": states}
 
     def reorder_incremental_state_scripting(self, incremental_state: Dict[str, Any], new_order: Tensor) -> None:
-        """Follow the toolkit's generator, which numbers a beam's hypotheses as rows of their own."""
-        cache = incremental_state.get(_CACHE)
-        if cache is not None:
-            cache.reorder_past(new_order)
-            cache.reorder_source(new_order)
+        """Follow the toolkit's generator, for which each hypothesis is a sentence with a single one."""
+        state = incremental_state.get(_STATE)
+        if state is not None:
+            state.select(torch.zeros_like(new_order)[:, None], new_order)
 
 
 @register_model("vaswani_transformer", dataclass=VaswaniConfig)
