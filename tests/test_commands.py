@@ -109,7 +109,10 @@ def test_the_hydra_example_trains_and_its_checkpoint_translates(copy_task: CopyT
 def test_hydra_refuses_an_unknown_architecture(copy_task: CopyTask, tmp_path: Path) -> None:
     result = hydra_train(copy_task.bin, tmp_path, "model._name=vaswani_huge")
     assert result.rc != 0
-    assert "ValueError: there is no architecture vaswani_huge; did you mean vaswani_big or vaswani_base or vaswani_a_h4?" in result.out
+    text = (
+        "ValueError: there is no architecture vaswani_huge; did you mean vaswani_big or vaswani_base or vaswani_a_h4?"
+    )
+    assert text in result.out
 
 
 def hydra_model(**fields: Any) -> dict[str, Any]:
