@@ -1,7 +1,7 @@
 """Attention: section 3.2 of "Attention Is All You Need" (Vaswani et al. 2017).
 
-Shapes: B batch, T queries, S keys, H heads, D width of the model, K hypotheses of a beam. Masks are True where attention
-is forbidden.
+Shapes: B batch, T queries, S keys, H heads, D width of the model, K hypotheses of a beam. Masks are True where
+attention is forbidden.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def attend_beam(queries: Tensor, keys: Tensor, values: Tensor, mask: Optional[Te
 
     Args:
         queries: (B, K, H, d_k).
-        keys, values: (B * H, S, d_k) and (B * H, S, d_v).
+        keys, values: (B, H, S, d_k) and (B, H, S, d_v).
         mask: what is added to the scores, 0 or -inf, broadcastable to (B, H, K, S).
 
     Returns:
@@ -107,11 +107,11 @@ def attend_beam(queries: Tensor, keys: Tensor, values: Tensor, mask: Optional[Te
     """
     n_sentences, width, n_heads, d_k = queries.shape
     folded = (queries * d_k**-0.5).transpose(1, 2).reshape(-1, width, d_k)  # (B * H, K, d_k)
-    scores = torch.bmm(folded, keys.transpose(1, 2)).view(n_sentences, n_heads, width, -1)
+    scores = torch.bmm(folded, keys.flatten(0, 1).transpose(1, 2)).view(n_sentences, n_heads, width, -1)
     if mask is not None:
         scores += mask
     weights = scores.softmax(dim=-1, dtype=torch.float32).to(values.dtype)
-    context = torch.bmm(weights.flatten(0, 1), values).view(n_sentences, n_heads, width, -1)
+    context = torch.bmm(weights.flatten(0, 1), values.flatten(0, 1)).view(n_sentences, n_heads, width, -1)
     return context.transpose(1, 2).reshape(n_sentences * width, -1), weights
 
 

@@ -26,7 +26,7 @@ class DecodingState:
     """The state of an incremental decoder, for B sentences with W hypotheses each.
 
     Fields:
-        source: per layer the keys (B * H, S, d_k) and values (B * H, S, d_v) of the encoder's output.
+        source: per layer the keys (B, H, S, d_k) and values (B, H, S, d_v) of the encoder's output.
         source_mask: what is added to scores over the source, 0 or -inf: (B, 1, 1, S), or None without padding.
         lineage: what is added to scores over the tree, 0 where the node is a hypothesis's own past: (B, W, N).
         length: tokens that each hypothesis has.
@@ -37,9 +37,8 @@ class DecodingState:
     """
 
     def __init__(self, source: List[KeysValues], source_forbidden: Optional[Tensor]) -> None:
-        keys = source[0][0]
-        self.n_heads = keys.size(1)
-        self.source = [(keys.flatten(0, 1), values.flatten(0, 1)) for keys, values in source]
+        self.source = [(keys.contiguous(), values.contiguous()) for keys, values in source]
+        keys = self.source[0][0]
         self.source_mask = None if source_forbidden is None else _additive(source_forbidden, keys.dtype)
         self.lineage = keys.new_zeros(keys.size(0), 1, 0)
         self.length = 0
@@ -68,7 +67,7 @@ class DecodingState:
         """Fill a layer's newest nodes with keys (B, W, H, d_k) and values (B, W, H, d_v).
 
         Returns:
-            All of the layer's keys (B * H, N, d_k) and values (B * H, N, d_v), as views.
+            All of the layer's keys (B, H, N, d_k) and values (B, H, N, d_v), as views.
         """
         n_nodes = self.lineage.size(2)
         start = n_nodes - keys.size(1)
@@ -81,7 +80,7 @@ class DecodingState:
         self._nodes[layer] = held
         for buffer, new in zip(held, (keys, values)):
             buffer[:, :, start:n_nodes] = new.transpose(1, 2)
-        return held[0].flatten(0, 1)[:, :n_nodes], held[1].flatten(0, 1)[:, :n_nodes]
+        return held[0][:, :, :n_nodes], held[1][:, :, :n_nodes]
 
     def select(self, parents: Tensor, sentences: Optional[Tensor] = None) -> None:
         """Let hypothesis w of sentence b continue hypothesis ``parents[b, w]`` of the same sentence.
@@ -96,29 +95,32 @@ class DecodingState:
         rows = (starts[:, None] + parents).flatten()
         self.lineage = lineage.flatten(0, 1).index_select(0, rows).view(*parents.shape, n_nodes)
         if sentences is not None:
-            self._select_source(sentences)
-        if sentences is not None or self.length >= self._clearance:
-            self._clear(sentences)
+            self._keep(sentences)
+        if self.length >= self._clearance:
+            self._clear()
 
-    def _select_source(self, sentences: Tensor) -> None:
-        heads = (sentences[:, None] * self.n_heads + torch.arange(self.n_heads, device=sentences.device)).flatten()
-        self.source = [(keys.index_select(0, heads), values.index_select(0, heads)) for keys, values in self.source]
+    def _keep(self, sentences: Tensor) -> None:
+        """Let row b hold what row ``sentences[b]`` holds."""
+        n_nodes = self.lineage.size(2)
+        self.source = [(_rows(keys, sentences), _rows(values, sentences)) for keys, values in self.source]
         if self.source_mask is not None:
-            self.source_mask = self.source_mask.index_select(0, sentences)
-
-    def _clear(self, sentences: Optional[Tensor]) -> None:
-        """Keep the given sentences, and of their nodes those from which some hypothesis descends."""
-        self._clearance = self.length + CLEARANCE_INTERVAL
-        alive = self.lineage.eq(0).any(dim=1)  # (B', N)
-        n_alive = int(alive.sum(dim=1).max()) if alive.numel() else 0
-        order = alive.byte().argsort(dim=1, descending=True, stable=True)[:, :n_alive]  # the oldest first
-        self.lineage = self.lineage.gather(2, order[:, None].expand(*self.lineage.shape[:2], n_alive))
-        if sentences is None:
-            sentences = torch.arange(order.size(0), device=order.device)
-        heads = sentences[:, None] * self.n_heads + torch.arange(self.n_heads, device=order.device)  # (B', H)
+            self.source_mask = _rows(self.source_mask, sentences)
         for layer, held in enumerate(self._nodes):
             if held is not None:
-                self._nodes[layer] = (_picked(held[0], heads, order), _picked(held[1], heads, order))
+                self._nodes[layer] = (_rows(held[0], sentences, n_nodes), _rows(held[1], sentences, n_nodes))
+
+    def _clear(self) -> None:
+        """Throw out the nodes from which no hypothesis descends."""
+        self._clearance = self.length + CLEARANCE_INTERVAL
+        alive = self.lineage.eq(0).any(dim=1)  # (B, N)
+        n_alive = int(alive.sum(dim=1).max()) if alive.numel() else 0
+        if n_alive == alive.size(1):
+            return
+        order = alive.byte().argsort(dim=1, descending=True, stable=True)[:, :n_alive]  # the oldest first
+        self.lineage = self.lineage.gather(2, order[:, None].expand(*self.lineage.shape[:2], n_alive))
+        for layer, held in enumerate(self._nodes):
+            if held is not None:
+                self._nodes[layer] = (_picked(held[0], order), _picked(held[1], order))
 
 
 def _additive(forbidden: Tensor, dtype: torch.dtype) -> Tensor:
@@ -136,10 +138,28 @@ def _grown(old: Tensor, used: int, room: int) -> Tensor:
     return new
 
 
-def _picked(old: Tensor, heads: Tensor, order: Tensor) -> Tensor:
-    """From a buffer (B, H, room, d) the given heads of all sentences, (B', H), and their nodes in order, (B', N')."""
-    rows = (heads[:, :, None] * old.size(2) + order[:, None]).flatten()
+def _rows(tensor: Tensor, rows: Tensor, n_nodes: Optional[int] = None) -> Tensor:
+    """``tensor[rows]``, of which in place only what changes its place is moved.
+
+    Args:
+        tensor: (B, ...), overwritten.
+        n_nodes: where it is a buffer (B, H, room, d), how many nodes of it hold.
+    """
+    if rows.numel() > tensor.size(0):
+        return tensor.index_select(0, rows)
+    places = (rows != torch.arange(rows.numel(), device=rows.device)).nonzero().squeeze(1)
+    held = tensor if n_nodes is None else tensor[:, :, :n_nodes]
+    if places.numel():
+        held[places] = held[rows[places]]
+    return tensor[: rows.numel()]
+
+
+def _picked(old: Tensor, order: Tensor) -> Tensor:
+    """From a buffer (B, H, room, d) each sentence's nodes in the given order, (B, N')."""
+    n_sentences, n_heads, room, width = old.shape
+    heads = torch.arange(0, n_sentences * n_heads * room, room, device=old.device).view(n_sentences, n_heads, 1)
     n_nodes = order.size(1)
-    new = old.new_empty(*heads.shape, max(64, n_nodes + n_nodes // 2), old.size(3))
-    new[:, :, :n_nodes] = old.flatten(0, 2).index_select(0, rows).view(*heads.shape, n_nodes, old.size(3))
+    new = _room(old, max(64, n_nodes + n_nodes // 2))
+    picked = old.flatten(0, 2).index_select(0, (heads + order[:, None]).flatten())
+    new[:, :, :n_nodes] = picked.view(n_sentences, n_heads, n_nodes, width)
     return new
