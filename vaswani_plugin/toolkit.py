@@ -15,6 +15,9 @@
     real paths.
 ``refuse_clashes``
     A model or task registered under a taken name is silently the older one (main branch). Until the toolkit raises.
+``plain_encoder_layers``
+    The encoder of fairseq 0.12.2 calls a fused kernel as torch 1.12 declared it. torch 2 refuses the call ("Mask Type
+    should be defined"), so that the toolkit's own Transformer cannot generate. Until Python 3.10 is given up.
 """
 
 from __future__ import annotations
@@ -51,6 +54,7 @@ with quiet_import():
     import fairseq.criterions
     import fairseq.distributed.utils
     import fairseq.models
+    import fairseq.modules.transformer_layer
     import fairseq.optim.lr_scheduler
     import fairseq.registry
     import fairseq.tasks
@@ -217,6 +221,21 @@ def receive_object(stream: IO[bytes], map_location: Any = None) -> Any:
         return torch.load(stream, map_location=map_location, weights_only=True)
 
 
+def plain_encoder_layers() -> None:
+    """Keeps the toolkit's encoder layers from the fused kernel; only fairseq 0.12.2 has it."""
+    layer = fairseq.modules.transformer_layer.TransformerEncoderLayerBase
+    fused = vars(layer).get("_load_from_state_dict")
+    if fused is None or hasattr(fused, "__wrapped__"):
+        return
+
+    @functools.wraps(fused)
+    def load(self: Any, *args: Any) -> None:
+        fused(self, *args)
+        self.load_to_BT = False  # the switch that loading turns on
+
+    layer._load_from_state_dict = load
+
+
 def install() -> None:
     """Puts the accommodations in place; doing so twice changes nothing.
 
@@ -224,6 +243,7 @@ def install() -> None:
     torch 2.6 and later accept ``CHECKPOINT_CLASSES``.
     """
     fairseq.checkpoint_utils.torch = _TorchWith(_toolkit_load)
+    plain_encoder_layers()
     if _HAS_ALLOW_LIST:
         torch.serialization.add_safe_globals(CHECKPOINT_CLASSES)
         fairseq.distributed.utils.torch = _TorchWith(receive_object)
