@@ -22,7 +22,8 @@ def test_a_machine_that_runs_these_tests_is_well(capsys: pytest.CaptureFixture[s
     assert lines[-1] == "everything essential works"
     assert [line for line in lines if line.startswith("!")] == []
     values = dict(line[2:].split(maxsplit=1) for line in lines[:-1])
-    assert values["torch"] == torch.__version__
+    # torch's own number may have a build after it, as in 2.2.2+cu121, that its distribution leaves out
+    assert torch.__version__.startswith(values["torch"])
     assert values["plugin"].endswith(f"names registered from {vaswani_plugin.__path__[0]}")
 
 
