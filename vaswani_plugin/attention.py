@@ -164,10 +164,9 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot's uniform distribution; the three input projections count as one matrix, hence the gain."""
+        """As in the toolkit: Glorot's uniform distribution, for which the three input projections are one matrix."""
         for projection in (self.q_proj, self.k_proj, self.v_proj):
             nn.init.xavier_uniform_(projection.weight, gain=2**-0.5)
-            nn.init.zeros_(projection.bias)
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
 
