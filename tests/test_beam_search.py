@@ -33,6 +33,7 @@ from vaswani_plugin.beam_search import (
     length_penalty,
     new_beam,
     search,
+    top_of_rows,
 )
 from vaswani_plugin.restrictions import forbid_repetition, restrict
 
@@ -185,11 +186,21 @@ def test_a_sentence_does_not_depend_on_the_others(options):
 
 
 def test_sentences_that_are_over_leave_the_batch():
-    models = [ToyModel(0, bias={EOS: 30.0}), ToyModel(1, bias={EOS: -30.0}), ToyModel(2, bias={EOS: 30.0})]
-    decoder = ToyDecoder(models)
+    short, long = {EOS: 30.0}, {EOS: -30.0}
+    decoder = ToyDecoder([ToyModel(0, bias=short), ToyModel(1, bias=long), ToyModel(2, bias=short)])
     found = run([], [6, 6, 6], SearchOptions(beam_size=2), decoder=decoder)
     assert [len(h[0].tokens) for h in found] == [2, 7, 2]
     assert decoder.n_rows == [3, 6, 2, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("options", [SearchOptions(n_best=4), SearchOptions(ending="count", n_best=4)])
+def test_a_sentence_that_waits_for_others_to_leave_is_not_changed(options):
+    """Twenty sentences that go on for long, and one that is over at once, too few to leave."""
+    models = [ToyModel(seed, bias={EOS: -9.0}) for seed in range(20)] + [ToyModel(3, bias={EOS: 8.0})]
+    decoder = ToyDecoder(models)
+    found = run([], [9] * 21, options, decoder=decoder)
+    assert decoder.n_rows[-1] == 4 * 21
+    check_equal(found[20], [(h.score, tokens(h)) for h in run(models[20:], [9], options)[0]])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
@@ -285,17 +296,29 @@ def test_what_completes_an_ngram_is_forbidden():
     assert [row.isinf().nonzero().flatten().tolist() for row in logits] == [[6], [5, 7]]
 
 
-def test_candidates_come_from_logits_and_their_normalisers():
-    logits = torch.randn(2 * 3, 7, generator=torch.Generator().manual_seed(0))
+def test_candidates_are_the_best_extensions():
+    log_probs = torch.randn(2 * 3, 7, generator=torch.Generator().manual_seed(0))
     sums = torch.tensor([[-1.0, -2.0, -2.5], [-0.5, -0.6, -math.inf]])
-    candidates = best_candidates(logits, logits.logsumexp(1), sums, 6)
-    table = (logits.log_softmax(1).view(2, 3, 7) + sums[:, :, None]).view(2, 21)
-    expected = table.topk(6)
+    candidates = best_candidates(log_probs, sums, 6)
+    expected = (log_probs.view(2, 3, 7) + sums[:, :, None]).view(2, 21).topk(6)
     torch.testing.assert_close(candidates.sums, expected.values)
     torch.testing.assert_close(candidates.parents * 7 + candidates.tokens, expected.indices)
-    torch.testing.assert_close(
-        candidates.token_scores, logits.log_softmax(1).flatten(1).view(2, 21).gather(1, expected.indices)
-    )
+    torch.testing.assert_close(candidates.token_scores, log_probs.view(2, 21).gather(1, expected.indices))
+
+
+@pytest.mark.parametrize("n_columns", [2, 127, 2048, 2049, 2063, 5003])
+@pytest.mark.parametrize("n", [1, 2, 8, 130])
+def test_the_top_of_rows_is_that_of_torch(n_columns, n):
+    n = min(n, n_columns)
+    table = torch.randn(5, n_columns, generator=torch.Generator().manual_seed(n_columns))
+    table[1] = -math.inf
+    table[2, 1:] = -math.inf
+    table[3] = table[3].sort().values  # the best lie together at the end
+    table[4] = table[4].sort(descending=True).values
+    values, columns = top_of_rows(table, n)
+    torch.testing.assert_close(values, table.topk(n, dim=1).values, rtol=0, atol=0)
+    torch.testing.assert_close(table.gather(1, columns), values, rtol=0, atol=0)
+    assert all(len(set(row)) == n for row in columns.tolist())
 
 
 def test_the_ends_that_count_are_those_among_the_first_of_the_candidates():
