@@ -15,7 +15,7 @@ Without --corpus: the embedded corpus, English to German, a few minutes on two c
   --test-prefix NAME    which test set, when DIR has several (such as test_2016_flickr)
   --arch NAME           architecture (default: vaswani_tiny)
   --vocab-size N        SentencePiece BPE pieces (default: 8000; embedded 1000)
-  --max-update N        updates (default: 6000; embedded 1200)
+  --max-update N        updates (default: 6000; embedded 1000)
   --max-tokens N        tokens in a batch (default: 4096; embedded 2048)
   --lr X                peak learning rate (default: 5e-3; embedded 3e-3)
   --warmup-updates N    (default: 2000; embedded 300)
@@ -80,7 +80,7 @@ else
     [[ -z $test_prefix ]] || die "--test-prefix goes with --corpus"
     [[ $source_lang-$target_lang == en-de || $source_lang-$target_lang == de-en ]] ||
         die "the embedded corpus has en and de, not $source_lang and $target_lang"
-    : "${vocab_size:=1000}" "${max_update:=1200}" "${max_tokens:=2048}" "${lr:=3e-3}" "${warmup:=300}" "${average:=5}"
+    : "${vocab_size:=1000}" "${max_update:=1000}" "${max_tokens:=2048}" "${lr:=3e-3}" "${warmup:=300}" "${average:=5}"
     : "${dropout:=0.1}"
     : "${work:=$root/quickstart-work/embedded}"
 fi

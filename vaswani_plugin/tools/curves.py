@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
 import re
 import sys
@@ -107,6 +108,8 @@ def draw(runs: Sequence[Run], output: Path) -> None:
     except ImportError as error:
         raise CommandError("matplotlib is not installed; pip install 'vaswani-plugin[plots]'") from error
     matplotlib.use("Agg")
+    # The toolkit's import may leave the root logger at DEBUG, where matplotlib tells of every font it looks at.
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, len(PANELS), figsize=(5 * len(PANELS), 4), constrained_layout=True)
