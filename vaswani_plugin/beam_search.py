@@ -200,7 +200,7 @@ def search(
         restrict(log_probs, beam, options, symbols)
         candidates = best_candidates(log_probs, beam.live.sums, 2 * options.beam_size)
         ended = endings(candidates, beam, options, symbols.eos)
-        if bool(ended.any()):
+        if ended.is_cuda or bool(ended.any()):  # to ask a GPU takes longer than to do it
             finish(beam, candidates, ended, weights, penalties, symbols.pad)
         parents = advance(beam, candidates, weights, options.beam_size, symbols.eos)
         left = _hand_in(beam, is_over(beam, options, penalties), results)
