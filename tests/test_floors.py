@@ -53,10 +53,13 @@ def test_the_importers_eye_sees_what_it_should(tmp_path: Path) -> None:
 
 def test_importing_prints_nothing_seeds_nothing_and_configures_no_logging() -> None:
     code = (
-        "import logging, random, torch, fairseq.tasks\n"
-        "before = (torch.initial_seed(), random.getstate(), list(logging.root.handlers))\n"
+        "import logging, random, torch\n"
+        "def state():\n"
+        "    root = logging.root\n"
+        "    return torch.initial_seed(), random.getstate(), list(root.handlers), root.level, root.manager.disable\n"
+        "before = state()\n"
         "import vaswani_plugin\n"
-        "assert before == (torch.initial_seed(), random.getstate(), list(logging.root.handlers))\n"
+        "assert before == state()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE.parent, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

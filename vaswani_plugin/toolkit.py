@@ -1,7 +1,8 @@
 """Every accommodation to versions of the toolkit (fairseq) and of torch, each with its reason and its end.
 
 ``quiet_import``
-    Importing the toolkit warns that ``torch.jit.script`` is deprecated. Until the toolkit stops scripting at import.
+    Importing the toolkit warns that ``torch.jit.script`` is deprecated, asks for tensorboardX, and sets up logging at
+    its lowest level. Until the toolkit's modules leave all that to its commands.
 ``read_checkpoint``
     torch 2.6 and later refuse the classes in the toolkit's checkpoints, older ones load anything. Until the toolkit
     writes plain values, or allow-lists its own classes.
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import logging
 import os
 import pickle
 import re
@@ -43,10 +45,18 @@ import torch
 
 @contextmanager
 def quiet_import() -> Iterator[None]:
-    """Keeps the toolkit's own deprecation warnings away while it is imported."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        yield
+    """Keeps the toolkit from warning, printing and setting up logging while it is imported."""
+    root = logging.getLogger()
+    handlers, level, disabled = list(root.handlers), root.level, root.manager.disable
+    logging.disable(max(disabled, logging.INFO))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
+    finally:
+        logging.disable(disabled)
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 with quiet_import():
