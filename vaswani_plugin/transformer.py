@@ -288,6 +288,13 @@ class VaswaniTransformer(FairseqEncoderDecoderModel):
 
     encoder: VaswaniEncoder
     decoder: VaswaniDecoder
+    #: Whether the model will never train again, so that its weights may be laid out for translating.
+    only_translates = False
+
+    def prepare_for_inference_(self, cfg: Any) -> None:
+        """Note what the toolkit's commands that only translate announce before they do."""
+        super().prepare_for_inference_(cfg)
+        self.only_translates = True
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "VaswaniTransformer":

@@ -14,10 +14,13 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from .beam_search import ENDINGS, PENALTIES
+from .decode_precision import use_precision
 from .generator import VaswaniGenerator, alignment_kind, search_options, unsupported
+from .quantization import PRECISIONS
 from .reference_scorer import ReferenceScorer
 from .text import OpenDictionary, PlainTokens, without_lent_ids
 from .toolkit import check_architecture
+from .transformer import VaswaniTransformer
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +63,13 @@ class VaswaniTranslationConfig(TranslationConfig):
         metadata={
             "help": "end a search when no live hypothesis can win any more (bound), or when as many hypotheses have "
             "ended as the beam is wide, as the toolkit does (count)"
+        },
+    )
+    decode_precision: ChoiceEnum(list(PRECISIONS)) = field(  # type: ignore[valid-type]
+        default="fp32",
+        metadata={
+            "help": "precision of the matrix products when translating; bf16 and int8 need a processor with "
+            "instructions for it, and fp32 is used where it has none"
         },
     )
 
@@ -127,6 +137,9 @@ class VaswaniTranslationTask(TranslationTask):
         """
         if isinstance(args, Namespace):
             args = Namespace(**{**SEARCH_DEFAULTS, **vars(args)})
+        for model in models:
+            if isinstance(model, VaswaniTransformer):
+                use_precision(model, str(self.cfg.decode_precision))
         extra = {**(extra_gen_cls_kwargs or {}), "seq_gen_cls": seq_gen_cls}
         extra["prefix_allowed_tokens_fn"] = prefix_allowed_tokens_fn or getattr(args, "prefix_allowed_tokens_fn", None)
         options = search_options(args, str(self.cfg.length_penalty_kind), str(self.cfg.search_ending))
