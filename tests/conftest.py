@@ -11,6 +11,16 @@ from toolkit_runner import CopyTask, make_copy_task, run, tiny_train_args
 torch.set_num_threads(1)
 
 
+@pytest.fixture(params=[torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+def half(request: pytest.FixtureRequest) -> torch.dtype:
+    """The types of half precision with which this torch computes on a CPU; older ones lack kernels for float16."""
+    try:
+        torch.nn.functional.layer_norm(torch.ones(2, dtype=request.param), (2,))
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def copy_task(tmp_path_factory: pytest.TempPathFactory) -> CopyTask:
     """203 lines of 1 to 9 words, target = source, with valid and test the first 13 lines."""
