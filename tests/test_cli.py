@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import resource
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Iterator
 
 import pytest
+import torch
 
 from vaswani_plugin.tools import cli
 
@@ -30,8 +36,12 @@ def test_lines_of_what_is_no_text_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"a\n\xff\n")
     with pytest.raises(cli.CommandError, match=f"^{tmp_path / 'text'}: not UTF-8: invalid start byte$"):
         list(cli.read_lines(tmp_path / "text"))
-    with pytest.raises(cli.CommandError, match=f"^{tmp_path}: no such file$"):
-        list(cli.read_lines(tmp_path))
+    with pytest.raises(cli.CommandError, match=f"^{tmp_path / 'none'}: no such file$"):
+        list(cli.read_lines(tmp_path / "none"))
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(cli.CommandError, match=f"^{path}: not a regular file$"):
+            list(cli.read_lines(path))
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -78,3 +88,79 @@ def test_words_for_counts_and_names() -> None:
     assert cli.joined(["a"]) == "a"
     assert cli.joined("abcde") == "a, b, c, d, e"
     assert cli.joined("abcdefg") == "a, b, c, d, e and 2 more"
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """A limit of 4,096 bytes a file, beyond which writing fails as it does on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with pytest.raises(cli.CommandError, match=f"^{path}: cannot be written: File too large$"):
+        with cli.atomic_path(path) as partial:
+            partial.write_bytes(bytes(5000))
+    for count in (10, 2000, 100_000):
+        state = {"model": {"w": torch.zeros(count)}}
+        if count == 10:
+            cli.save_checkpoint(state, tmp_path / "small.pt")
+            continue
+        with pytest.raises(cli.CommandError, match=f"^{path}: cannot be written: File too large$"):
+            cli.save_checkpoint(state, path)
+    assert [each.name for each in tmp_path.iterdir()] == ["small.pt"]
+
+
+def test_a_file_is_not_written_over_a_folder_or_below_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (tmp_path, "", ".", "/"):
+        with pytest.raises(cli.CommandError, match=f"^{folder}: is a folder, not a file to write$"):
+            with cli.atomic_path(folder):
+                pass
+    (tmp_path / "file").touch()
+    for path, reason in (("file/new", "File exists"), ("file/new/er", "Not a directory")):
+        with pytest.raises(cli.CommandError, match=f"^{path}: its folder cannot be made: {reason}$"):
+            with cli.atomic_path(path):
+                pass
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_errors_about_other_files_pass_through(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="No such file or directory: 'input'"):
+        with cli.atomic_path(tmp_path / "file"):
+            raise FileNotFoundError(2, "No such file or directory", "input")
+
+
+def test_an_output_is_none_of_the_inputs_however_it_is_spelled(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "in")
+    cli.refuse_overwriting(tmp_path / "out", [tmp_path / "in", tmp_path / "a" / "in"])
+    for output in (tmp_path / "a" / "in", tmp_path / "a" / ".." / "a" / "in", tmp_path / "link"):
+        with pytest.raises(cli.CommandError, match="^.*: is one of the files to read; give what is made another name$"):
+            cli.refuse_overwriting(output, [tmp_path / "other", tmp_path / "a" / "in"])
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_command_cleans_up(
+    number: signal.Signals, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def body() -> None:
+        with cli.atomic_path(tmp_path / "file") as partial:
+            partial.write_text("half", encoding="utf-8")
+            os.kill(os.getpid(), number)
+            signal.sigtimedwait([], 5)  # the handler runs here at the latest
+
+    before = signal.getsignal(signal.SIGTERM)
+    assert cli.run_command("name", body) == status
+    assert capsys.readouterr().err == "name: interrupted\n"
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_command_runs_outside_the_main_thread() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(cli.run_command, "name", lambda: None).result() == 0

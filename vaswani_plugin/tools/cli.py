@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
-from typing import Any, Callable, Iterator, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 PathLike = Union[str, Path]
 
@@ -24,14 +26,40 @@ def run_command(name: str, body: Callable[[], None]) -> int:
         body: does the work; raises ``CommandError`` or ``OSError`` for what the user can mend.
 
     Returns:
-        The exit status: 0, or 1 after a failure. Any other exception passes, since it is our bug.
+        The exit status: 0, 1 after a failure, 130 after Ctrl-C, 143 after SIGTERM; what was half-made is removed after
+        either. Any other exception passes, since it is our bug.
     """
     try:
-        body()
+        with _raising_on_sigterm():
+            body()
     except (CommandError, OSError) as error:
         print(f"{name}: error: {error}", file=sys.stderr)
         return 1
+    except (KeyboardInterrupt, _Terminated) as stop:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return 143 if isinstance(stop, _Terminated) else 130
     return 0
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived."""
+
+
+@contextlib.contextmanager
+def _raising_on_sigterm() -> Iterator[None]:
+    """Make SIGTERM an exception meanwhile, so that temporary files are removed and child processes ended."""
+    if threading.current_thread() is not threading.main_thread():  # only that one may set handlers
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
 
 
 def read_lines(path: PathLike) -> Iterator[str]:
@@ -41,10 +69,10 @@ def read_lines(path: PathLike) -> Iterator[str]:
     and U+2028, and so make parallel files drift apart.
 
     Raises:
-        CommandError: the file is missing or is not UTF-8.
+        CommandError: the file is missing, is not UTF-8, or is a folder or a pipe, which cannot be read twice.
     """
     if not Path(path).is_file():
-        raise CommandError(f"{path}: no such file")
+        raise CommandError(f"{path}: not a regular file" if os.path.lexists(path) else f"{path}: no such file")
     with open(path, encoding="utf-8", newline="\n") as handle:
         try:
             for line in handle:
@@ -67,16 +95,54 @@ def atomic_path(path: PathLike) -> Iterator[Path]:
     """Yield a temporary name beside ``path`` and give the file its name only when the block ends well.
 
     The folder is made when it is missing. After a failure nothing is left under either name that was not there before.
+
+    Raises:
+        CommandError: there is a folder under that name or no folder can be made for it, or the disk is full.
     """
     final = Path(path)
-    final.parent.mkdir(parents=True, exist_ok=True)
+    if final.is_dir():
+        raise CommandError(f"{path}: is a folder, not a file to write")
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"{path}: its folder cannot be made: {error.strerror}") from error
     partial = final.with_name(f".{final.name}.{os.getpid()}.partial")
     try:
         yield partial
         os.replace(partial, final)
+    except OSError as error:
+        if error.filename is not None:  # it says for itself which file it is about
+            raise
+        raise CommandError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             partial.unlink()
+
+
+def save_checkpoint(state: Mapping[str, Any], path: PathLike) -> None:
+    """Write a checkpoint with ``torch.save``, whole or not at all.
+
+    Raises:
+        CommandError: it cannot be written, for instance because the disk is full.
+    """
+    import torch
+
+    with atomic_path(path) as partial, open(partial, "wb") as handle:
+        try:
+            torch.save(state, handle)
+        except RuntimeError as error:  # torch wraps what the file said
+            reason = error.__context__.strerror if isinstance(error.__context__, OSError) else error
+            raise CommandError(f"{path}: cannot be written: {reason}") from error
+
+
+def refuse_overwriting(output: PathLike, inputs: Iterable[PathLike]) -> None:
+    """Refuse an output that is one of the files to read, however it is spelled.
+
+    Raises:
+        CommandError: it is one.
+    """
+    if os.path.realpath(output) in {os.path.realpath(path) for path in inputs}:
+        raise CommandError(f"{output}: is one of the files to read; give what is made another name")
 
 
 def progress(items: Any, description: str, total: Optional[int] = None, unit: str = "line") -> Any:
