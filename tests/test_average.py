@@ -228,3 +228,36 @@ def test_the_toolkit_generates_with_the_mean(
         "--cpu", "--num-workers", 0,
     ).ok()  # fmt: skip
     assert len(result.lines("H-")) == 13
+
+
+def test_a_file_by_two_names_is_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (path,) = save_all(tmp_path, {"w": torch.ones(1)})
+    before = path.read_bytes()
+    (tmp_path / "sub").mkdir()
+    other = tmp_path / "sub" / ".." / path.name
+    assert average.main(["--inputs", str(path), "--output", str(other)]) == 1
+    assert capsys.readouterr().err == f"vaswani-average: error: --output {other} is one of the files to average\n"
+    assert path.read_bytes() == before
+    assert average.main(["--inputs", str(path), str(other), "--output", str(tmp_path / "mean.pt")]) == 1
+    assert capsys.readouterr().err.endswith(f"vaswani-average: error: given twice: {path}, {other}\n")
+
+
+@pytest.mark.parametrize(
+    ("weights", "error"),
+    [
+        ({}, "no weights under 'model'"),
+        (3, "no weights under 'model'"),
+        ({"w": torch.ones(1), "name": "text"}, "no tensors, but something else under name"),
+    ],
+)
+def test_refuses_a_model_that_is_no_tensors(weights: Any, error: str, tmp_path: Path) -> None:
+    path = save(tmp_path / "odd.pt", weights)
+    with pytest.raises(CommandError, match=f"^{path}: {error}$"):
+        average.load_weights(path)
+
+
+def test_what_surrounds_the_weights_may_be_of_any_kind(tmp_path: Path) -> None:
+    torch.save({"model": {"w": torch.ones(2)}, "optimizer_history": 3, "extra_state": 4}, str(tmp_path / "odd.pt"))
+    assert average.average([tmp_path / "odd.pt"])["extra_state"] == {
+        "averaged": [{"file": "odd.pt", "num_updates": None}]
+    }

@@ -11,12 +11,13 @@ optimizer's state and without an exponential moving average, and ``extra_state["
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from vaswani_plugin.tools.cli import CommandError, atomic_path, joined, plural, progress, run_command
+from vaswani_plugin.tools.cli import CommandError, joined, plural, progress, run_command, save_checkpoint
 
 # What the toolkit calls its files: after epoch 7, and after update 1200 in epoch 3.
 PATTERNS = {
@@ -56,7 +57,8 @@ def average(paths: Sequence[Path]) -> Dict[str, Any]:
     """
     if not paths:
         raise CommandError("no checkpoints to average")
-    twice = sorted({str(path) for path in paths if list(paths).count(path) > 1})
+    real = [os.path.realpath(path) for path in paths]
+    twice = sorted({str(path) for path, place in zip(paths, real) if real.count(place) > 1})
     if twice:
         raise CommandError(f"given twice: {joined(twice)}")
     total: Dict[str, Any] = {}
@@ -80,8 +82,14 @@ def load_weights(path: Path) -> Dict[str, Any]:
         state = load_checkpoint(path)
     except CheckpointError as error:
         raise CommandError(str(error)) from error
-    if not isinstance(state.get("model"), Mapping):
+    import torch
+
+    model = state.get("model")
+    if not isinstance(model, Mapping) or not model:
         raise CommandError(f"{path}: no weights under 'model'")
+    others = [name for name, value in model.items() if not isinstance(value, torch.Tensor)]
+    if others:
+        raise CommandError(f"{path}: no tensors, but something else under {joined(others)}")
     return state
 
 
@@ -134,14 +142,16 @@ def share(mean: Dict[str, Any], sharing: Sequence[Mapping[str, str]]) -> Dict[st
 
 def num_updates(state: Mapping[str, Any]) -> Optional[int]:
     """Return the update that a checkpoint was written at, or None where it does not say."""
-    history = state.get("optimizer_history") or [{}]
-    return history[-1].get("num_updates")
+    history = state.get("optimizer_history")
+    last = history[-1] if isinstance(history, list) and history else None
+    return last.get("num_updates") if isinstance(last, Mapping) else None
 
 
 def finish(state: Dict[str, Any], mean: Dict[str, Any], averaged: List[Dict[str, Any]]) -> Dict[str, Any]:
     """Return the last file's state around the mean, without what belongs to a single file."""
     result = {key: value for key, value in state.items() if key != "last_optimizer_state"}
-    extra = {key: value for key, value in (state.get("extra_state") or {}).items() if not key.startswith("ema")}
+    found = state.get("extra_state")
+    extra = {key: value for key, value in found.items() if not key.startswith("ema")} if isinstance(found, dict) else {}
     extra["averaged"] = averaged
     result.update(model=mean, extra_state=extra)
     return result
@@ -174,14 +184,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         parser.error("--last goes with --dir, not with --inputs")
 
     def body() -> None:
-        import torch
-
         paths = args.inputs if args.inputs is not None else find_last(args.dir, args.last, args.by)
-        if args.output in paths:
+        if os.path.realpath(args.output) in map(os.path.realpath, paths):
             raise CommandError(f"--output {args.output} is one of the files to average")
-        state = average(paths)
-        with atomic_path(args.output) as partial:
-            torch.save(state, str(partial))
+        save_checkpoint(average(paths), args.output)
         print(f"{args.output}: mean of {plural(len(paths), 'checkpoint')}: {', '.join(path.name for path in paths)}")
 
     return run_command("vaswani-average", body)

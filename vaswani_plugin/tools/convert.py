@@ -32,7 +32,7 @@ from omegaconf import OmegaConf
 
 from vaswani_plugin.toolkit import CheckpointError, load_checkpoint
 from vaswani_plugin.tools import model_options
-from vaswani_plugin.tools.cli import CommandError, atomic_path, joined, plural, run_command
+from vaswani_plugin.tools.cli import CommandError, joined, plural, run_command, save_checkpoint
 from vaswani_plugin.tools.model_options import OURS, SIDES, TOOLKIT
 from vaswani_plugin.transformer import VaswaniTransformer, resolve_config
 
@@ -256,8 +256,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             raise CommandError(f"{args.output} is the checkpoint to read; give the converted one another name")
         import_user_module(args)
         state = convert(args.input, args.origin)
-        with atomic_path(args.output) as partial:
-            torch.save(state, str(partial))
+        save_checkpoint(state, args.output)
         made = OURS if args.origin == "fairseq" else TOOLKIT
         print(f"{args.output}: {made} from {args.input}, {plural(len(state['model']), 'tensor')}")
 
