@@ -240,6 +240,7 @@ def test_refuses_counts_that_differ_and_leaves_no_json(tmp_path: Path, capsys: p
     [
         (["--compound-split", "--lang", "fr"], "--compound-split is defined for German only, not for --lang fr"),
         (["--nbest", "2"], "--nbest N goes with --log and is at least 1"),
+        (["--samples", "-1"], "--samples must be at least 0, not -1"),
     ],
 )
 def test_refuses_options_that_do_not_go_together(
@@ -260,3 +261,33 @@ def test_the_toolkits_own_log(copy_task: CopyTask, tiny_checkpoint: Path, tmp_pa
         tag, _, text = line.split("\t")
         best.setdefault(int(tag[2:]), text)
     assert [sentence.best() for sentence in read_log(tmp_path / "log")] == [best[i] for i in range(13)]
+
+
+@pytest.mark.parametrize("number", ["99999999999", "9" * 18])
+def test_a_broken_number_is_refused_without_counting_up_to_it(number: str, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("\n".join([*block(0, "a"), f"H-{number}\t-1\tb", FINAL, ""]), encoding="utf-8")
+    error = f"^{path}: missing: sentences 1, 2, though there is one with number {number}$"
+    with pytest.raises(CommandError, match=error):
+        read_log(path)
+
+
+def test_a_number_with_more_digits_than_any_is_no_number(tmp_path: Path) -> None:
+    digits = "9" * 5000
+    lines = ["{'nbest': " + digits + "}", *block(0, "a"), f"H-{digits}\t-1\tb", FINAL, ""]
+    (tmp_path / "log").write_text("\n".join(lines), encoding="utf-8")
+    assert [sentence.best() for sentence in read_log(tmp_path / "log")] == ["a"]
+
+
+@pytest.mark.parametrize("read", ["--hyp", "--ref", "--src"])
+def test_the_numbers_are_not_written_over_what_was_read(
+    read: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {option: tmp_path / option.strip("-") for option in ("--hyp", "--ref", "--src")}
+    for path in files.values():
+        path.write_text("a\n", encoding="utf-8")
+    words = [word for option, path in files.items() for word in (option, str(path))]
+    assert score.main([*words, "--json", str(files[read])]) == 1
+    error = f"{files[read]}: is one of the files to read; give what is made another name"
+    assert capsys.readouterr().err == f"vaswani-score: error: {error}\n"
+    assert files[read].read_text("utf-8") == "a\n"

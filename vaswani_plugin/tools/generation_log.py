@@ -19,8 +19,8 @@ from typing import Dict, List, Optional, Tuple
 from vaswani_plugin.tools.cli import CommandError, joined, read_lines
 
 FINAL_LINE = re.compile(r"Generate .* with beam=\d+")
-_TAGGED = re.compile(r"([STHDP])-(\d+)\t(.*)", re.DOTALL)
-_NBEST = re.compile(r"'nbest': (\d+)")
+_TAGGED = re.compile(r"([STHDP])-(\d{1,18})\t(.*)", re.DOTALL)
+_NBEST = re.compile(r"'nbest': (\d{1,18})\b")
 
 
 @dataclass
@@ -101,8 +101,9 @@ def _check_complete(path: Path, sentences: Dict[int, Sentence], repeated: List[i
         raise CommandError(f"{path}: repeated: {_sentences(repeated)}")
     if not sentences:
         raise CommandError(f"{path}: no sentences")
-    missing = sorted(set(range(max(sentences) + 1)) - sentences.keys())
-    if missing:
+    if len(sentences) <= max(sentences):
+        # Of the first len + 1 numbers one at least is missing; the highest may be any number in a broken log.
+        missing = sorted(set(range(min(len(sentences) + 1, max(sentences)))) - sentences.keys())
         raise CommandError(f"{path}: missing: {_sentences(missing)}, though there is one with number {max(sentences)}")
     empty = [index for index in sorted(sentences) if not (sentences[index].hypotheses or sentences[index].detokenised)]
     if empty:

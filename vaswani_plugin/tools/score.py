@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
-from vaswani_plugin.tools.cli import CommandError, atomic_path, plural, read_lines, run_command
+from vaswani_plugin.tools.cli import CommandError, atomic_path, plural, read_lines, refuse_overwriting, run_command
 from vaswani_plugin.tools.generation_log import read_log
 
 WORD_MARK = "\u2581"  # what SentencePiece puts before a word
@@ -132,6 +132,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> None:
     """Score, print, and write the JSON file."""
+    if args.json is not None:
+        refuse_overwriting(args.json, [path for path in (args.log, args.hyp, args.ref, args.src) if path is not None])
     texts, references = read_hypotheses(args), list(read_lines(args.ref))
     check_counts(args.ref, len(references), str(args.log or args.hyp), len(texts["hypotheses"]))
     if not references:
@@ -160,6 +162,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         parser.error(f"--compound-split is defined for German only, not for --lang {args.lang}")
     if args.nbest is not None and (args.log is None or args.nbest < 1):
         parser.error("--nbest N goes with --log and is at least 1")
+    if args.samples < 0:
+        parser.error(f"--samples must be at least 0, not {args.samples}")
     return run_command("vaswani-score", lambda: run(args))
 
 
