@@ -125,3 +125,34 @@ def test_the_toolkits_own_log(log_format: str, copy_task: CopyTask, tmp_path: Pa
     rates = [rate for _, rate in read[("train", "lr")]]
     assert rates == sorted(rates)  # still in the warm-up
     assert len(set(rates)) == 6
+
+
+def test_what_is_no_number_is_passed_over(tmp_path: Path) -> None:
+    lines = [
+        "| INFO | train_inner | loss=1.2.3, ppl=..., num_updates=1, lr=0.5",
+        "| INFO | train_inner | loss=3, ppl=8., num_updates=2, lr=.25",
+        '| INFO | train_inner | {"num_updates": "nan", "loss": "3"}',
+        '| INFO | train_inner | {"num_updates": "inf", "loss": "3"}',
+    ]
+    run = curves.read_run(write(tmp_path / "log", lines), "label")
+    assert run.curves == {
+        ("train", "loss"): [(2.0, 3.0)],
+        ("train", "ppl"): [(2.0, 8.0)],
+        ("train", "lr"): [(1.0, 0.5), (2.0, 0.25)],
+    }
+
+
+def test_a_log_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = write(tmp_path / "log", SIMPLE)
+    before = log.read_bytes()
+    assert curves.main([str(log), "--output", str(log)]) == 1
+    error = f"vaswani-curves: error: {log}: is one of the files to read; give what is made another name\n"
+    assert capsys.readouterr().err == error
+    assert log.read_bytes() == before
+
+
+def test_dollar_signs_in_a_label_are_no_mathematics(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    log = str(write(tmp_path / "a.log", SIMPLE))
+    assert curves.main([log, "--labels", "$x^{$", "--output", str(tmp_path / "c.svg")]) == 0
+    assert "$x^{$ train" in (tmp_path / "c.svg").read_text("utf-8")  # text drawn as outlines is named in a comment

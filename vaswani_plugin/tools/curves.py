@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from vaswani_plugin.tools.cli import CommandError, atomic_path, read_lines, run_command
+from vaswani_plugin.tools.cli import CommandError, atomic_path, read_lines, refuse_overwriting, run_command
 
 Points = List[Tuple[float, float]]
 PANELS = (("loss", "loss (bits)"), ("ppl", "perplexity"), ("lr", "learning rate"))
 _MARKED = re.compile(r"\| INFO \| (train_inner|train|valid)\S* \| (.*)")
-_PAIR = re.compile(r"(\w+)[= ]\s*(-?[\d.]+(?:e[-+]?\d+)?)(?=\s*[,|]|\s*$)", re.IGNORECASE)
+_PAIR = re.compile(r"(\w+)[= ]\s*(-?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)(?=\s*[,|]|\s*$)", re.IGNORECASE)
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Run:
     def add(self, part: str, values: Dict[str, float]) -> None:
         """Add the numbers of one line; without a number of updates it has no place in a curve."""
         update = values.get("num_updates")
-        if update is None:
+        if update is None or not math.isfinite(update):
             return
         for quantity, _ in PANELS:
             value = values.get(quantity)
@@ -135,7 +135,8 @@ def _draw_run(axis: object, run: Run, quantity: str, colour: str) -> None:
     for part, style in (("train", {"linewidth": 0.9, "alpha": 0.6}), ("valid", {"marker": ".", "linewidth": 1.4})):
         points = run.curves.get((part, quantity))
         if points:
-            label = run.label if quantity == "lr" else f"{run.label} {part}"
+            name = run.label.replace("$", r"\$")  # matplotlib reads mathematics between dollar signs
+            label = name if quantity == "lr" else f"{name} {part}"
             axis.plot([x for x, _ in points], [y for _, y in points], color=colour, label=label, **style)  # type: ignore[attr-defined]
 
 
@@ -157,6 +158,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         parser.error(f"--labels names {len(labels)} runs but there are {len(args.logs)} logs")
 
     def body() -> None:
+        refuse_overwriting(args.output, args.logs)
         runs = [read_run(path, label) for path, label in zip(args.logs, labels)]
         draw(runs, args.output)
         for run in runs:
