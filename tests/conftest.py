@@ -11,14 +11,25 @@ from toolkit_runner import CopyTask, make_copy_task, run, tiny_train_args
 torch.set_num_threads(1)
 
 
-@pytest.fixture(params=[torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
-def half(request: pytest.FixtureRequest) -> torch.dtype:
-    """The types of half precision with which this torch computes on a CPU; older ones lack kernels for float16."""
+def _computed(dtype: torch.dtype) -> torch.dtype:
+    """The type itself; skips the test where this torch does not compute with it on a CPU, as old ones with float16."""
     try:
-        torch.nn.functional.layer_norm(torch.ones(2, dtype=request.param), (2,))
+        torch.nn.functional.layer_norm(torch.ones(2, dtype=dtype), (2,))
     except RuntimeError as error:
         pytest.skip(str(error))
-    return request.param
+    return dtype
+
+
+@pytest.fixture
+def float16() -> torch.dtype:
+    """float16, where a CPU computes with it."""
+    return _computed(torch.float16)
+
+
+@pytest.fixture(params=[torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+def half(request: pytest.FixtureRequest) -> torch.dtype:
+    """Each type of half precision with which a CPU computes."""
+    return _computed(request.param)
 
 
 @pytest.fixture(scope="session")
