@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Dict, Iterator, List, Sequence
@@ -305,3 +306,47 @@ def test_refuses_a_manifest_that_it_did_not_write(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{", encoding="utf-8")
     with pytest.raises(prepare.CommandError, match=r"manifest.json: not a manifest \(.*\); remove it to start anew$"):
         Manifest(tmp_path)
+
+
+@pytest.mark.parametrize("language", ["", "a/b", "../x", "a b", "a\n", "-x", ".en"])
+def test_refuses_a_language_that_is_no_suffix(
+    language: str, corpus: Dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = arguments(corpus, tmp_path / "dest")
+    words[words.index("--source-lang") : words.index("--source-lang") + 2] = [f"--source-lang={language}"]
+    assert prepare.main(words) == 1
+    assert capsys.readouterr().err == (
+        f"vaswani-prepare: error: --source-lang {language!r}: a file's suffix, of letters, digits and _ @ . + -, "
+        "the first not one of . + -\n"
+    )
+    assert not (tmp_path / "dest").exists()
+
+
+@pytest.mark.parametrize(("option", "value", "least"), [("--vocab-size", 3, 4), ("--sample-lines", 100, 101)])
+def test_refuses_what_sentencepiece_cannot_do(
+    option: str, value: int, least: int, corpus: Dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert prepare.main([*arguments(corpus, tmp_path / "dest"), option, str(value)]) == 1
+    assert capsys.readouterr().err == f"vaswani-prepare: error: {option} {value}: must be at least {least}\n"
+
+
+def test_what_a_killed_run_left_is_removed_and_not_used(
+    corpus: Dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: List[str] = []
+
+    def preprocess(words: Sequence[str], log: Path) -> int:
+        folder = Path(words[words.index("--destdir") + 1])
+        used.append(folder.name)
+        folder.mkdir()
+        (folder / "half").touch()
+        raise KeyboardInterrupt
+
+    dest = tmp_path / "dest"
+    for stale in (".bin.partial", ".bin.1.partial"):
+        (dest / stale).mkdir(parents=True)
+    monkeypatch.setattr(prepare, "run_preprocess", preprocess)
+    assert prepare.main(arguments(corpus, dest)) == 130
+    assert used == [f".bin.{os.getpid()}.partial"]
+    assert not [path.name for path in dest.iterdir() if "bin" in path.name]
+    assert list(json.loads((dest / "manifest.json").read_text("utf-8"))["steps"]) == ["learn", "encode"]

@@ -17,6 +17,7 @@ before it, so ``--vocab-size V`` becomes V + 1 rows. Test text is scored against
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -33,7 +34,10 @@ from vaswani_plugin.tools.manifest import Manifest
 RESERVED = frozenset({"<s>", "<pad>", "</s>", "<unk>"})  # what the toolkit's dictionary holds before the first piece
 MAX_LINE_BYTES = 65_536  # SentencePiece leaves longer lines out of training; its default of 4,192 drops real sentences
 BATCH_LINES = 4_096
+MIN_VOCAB_SIZE = 4  # SentencePiece's three control symbols and one piece
+MIN_SAMPLE_LINES = 101  # SentencePiece's rule
 _SPACE = re.compile(r"\s")
+_LANGUAGE = re.compile(r"[A-Za-z0-9_@][A-Za-z0-9_@.+-]*")
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,15 @@ def prepare_text(job: TextJob) -> List[str]:
 def check_inputs(job: TextJob) -> None:
     """Refuse files that are missing, empty, not parallel, or given in the wrong order."""
     source, target = job.languages
+    for option, language in (("--source-lang", source), ("--target-lang", target)):
+        if not _LANGUAGE.fullmatch(language):
+            raise CommandError(
+                f"{option} {language!r}: a file's suffix, of letters, digits and _ @ . + -, the first not one of . + -"
+            )
+    if job.vocab_size < MIN_VOCAB_SIZE:
+        raise CommandError(f"--vocab-size {job.vocab_size}: must be at least {MIN_VOCAB_SIZE}")
+    if job.sample_lines < MIN_SAMPLE_LINES:
+        raise CommandError(f"--sample-lines {job.sample_lines}: must be at least {MIN_SAMPLE_LINES}")
     if source == target:
         raise CommandError(f"--source-lang and --target-lang are both {source!r}; they name the two files of a pair")
     for split, (source_path, target_path) in job.splits.items():
@@ -245,18 +258,22 @@ def dictionary_text(processor: Any, counts: Mapping[str, int]) -> str:
 
 def binarise(job: TextJob, dictionary: Path) -> None:
     """Have ``fairseq-preprocess`` fill ``bin/``, which appears only when it succeeded."""
-    final, partial, log = job.dest / "bin", job.dest / ".bin.partial", job.dest / "binarise.log"
-    shutil.rmtree(partial, ignore_errors=True)
+    # A name of its own: what was started by a run that was killed may still be writing under another.
+    final, partial, log = job.dest / "bin", job.dest / f".bin.{os.getpid()}.partial", job.dest / "binarise.log"
+    for stale in job.dest.glob(".bin.*partial"):
+        shutil.rmtree(stale, ignore_errors=True)
     words = ["--joined-dictionary", "--srcdict", str(dictionary), "--destdir", str(partial)]
     words += ["--source-lang", job.languages[0], "--target-lang", job.languages[1], "--workers", str(job.workers)]
     for split in job.splits:
         words += [f"--{split}pref", str(job.dest / "spm" / split)]
-    status = run_preprocess(words, log)
-    if status != 0:
+    try:
+        status = run_preprocess(words, log)
+        if status != 0:
+            raise CommandError(f"fairseq-preprocess failed with status {status}; its output is in {log}")
+        shutil.rmtree(final, ignore_errors=True)
+        partial.rename(final)
+    finally:
         shutil.rmtree(partial, ignore_errors=True)
-        raise CommandError(f"fairseq-preprocess failed with status {status}; its output is in {log}")
-    shutil.rmtree(final, ignore_errors=True)
-    partial.rename(final)
 
 
 def run_preprocess(words: Sequence[str], log: Path) -> int:
