@@ -112,7 +112,7 @@ def test_a_beam_wider_than_the_vocabulary_and_an_n_best_wider_than_the_beam(
     assert {len({tuple(h.words) for h in hypos}) for hypos in wide.values()} == {3}
     result = generate(copy_task.bin, tiny_checkpoint_400, "--beam", 4, "--nbest", 10)
     assert {len({tuple(h.words) for h in hypos}) for hypos in hypotheses(result).values()} == {4}
-    assert result.out.count("--nbest 10 is more than --beam 4 finds; so many will be given") == 1
+    assert result.out.count("--nbest 10 is more than --beam 4, which is as many hypotheses as there will be") == 1
 
 
 def test_alignments_are_printed(copy_task: CopyTask, tiny_checkpoint_400: Path) -> None:

@@ -325,7 +325,9 @@ def test_options_have_the_toolkits_names_and_the_papers_defaults(caplog: pytest.
     assert search_options(Namespace(lenpen=3.0, unnormalized=True)).alpha == 0.0
     assert not caplog.records
     assert search_options(Namespace(beam=4, nbest=10)).n_best == 4
-    assert [r.getMessage() for r in caplog.records] == ["--nbest 10 is more than --beam 4 finds; so many will be given"]
+    assert [r.getMessage() for r in caplog.records] == [
+        "--nbest 10 is more than --beam 4, which is as many hypotheses as there will be"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,9 @@ def search_options(args: Any, penalty: str = "wu", ending: str = "bound") -> Sea
     beam_size = getattr(args, "beam", paper.beam_size)
     n_best = getattr(args, "nbest", paper.n_best)
     if n_best > beam_size:
-        logger.warning("--nbest %d is more than --beam %d finds; so many will be given", n_best, beam_size)
+        logger.warning(
+            "--nbest %d is more than --beam %d, which is as many hypotheses as there will be", n_best, beam_size
+        )
     return SearchOptions(
         beam_size=beam_size,
         alpha=0.0 if getattr(args, "unnormalized", False) else getattr(args, "lenpen", paper.alpha),
