@@ -190,8 +190,9 @@ base=$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')
 step environment "$venv/stamps/environment" "" "$base" -m venv "$venv"
 step pip "$venv/stamps/pip" "" "$venv/bin/python" -m pip install --upgrade "$(pip_requirement "$python")"
 step torch "$venv/stamps/torch" "" "$venv/bin/python" -m pip install "$(torch_requirement "$python")"
+# Torch is named again, because pip replaces what is not asked for: fairseq 0.12.2 wants a torchaudio that wants a torch.
 step project "$venv/stamps/project" "$(cksum <"$root/setup.py")" \
-    "$venv/bin/python" -m pip install --editable "${root}[plots]"
+    "$venv/bin/python" -m pip install "$(torch_requirement "$python")" --editable "${root}[plots]"
 changed=no
 
 export PATH=$venv/bin:$PATH

@@ -64,7 +64,8 @@ if [[ $reuse == no || ! -x $venv/bin/python ]]; then
     check "environment ($python)" "$python" -m venv "$venv"
     check "pip" "$venv/bin/python" -m pip install --quiet --upgrade "$(pip_requirement "$python")"
     check "torch" "$venv/bin/python" -m pip install --quiet "$(torch_requirement "$python")"
-    check "project" "$venv/bin/python" -m pip install --quiet --editable ".[dev]"
+    # Torch is named again, because pip replaces what is not asked for: fairseq 0.12.2 wants a torchaudio that wants one.
+    check "project" "$venv/bin/python" -m pip install --quiet "$(torch_requirement "$python")" --editable ".[dev]"
 fi
 
 export PATH=$venv/bin:$PATH

@@ -93,12 +93,13 @@ def test_every_step_runs_once_in_order_and_shows_its_time(stubbed: Stubbed) -> N
     done = stubbed.run()
     assert done.returncode == 0, done.stderr
     calls = stubbed.calls()
+    torch = f"torch=={'2.13.0' if sys.version_info >= (3, 11) else '2.2.2'}"
     assert [line for line in calls if line.startswith("python -m pip")] == [
         "python -m pip install --upgrade pip>=23"
         if sys.version_info >= (3, 11)
         else "python -m pip install --upgrade pip<24.1",
-        f"python -m pip install torch=={'2.13.0' if sys.version_info >= (3, 11) else '2.2.2'}",
-        f"python -m pip install --editable {REPO}[plots]",
+        f"python -m pip install {torch}",
+        f"python -m pip install {torch} --editable {REPO}[plots]",
     ]
     others = [line for line in calls if not line.startswith("python")]
     assert [line.split()[0].replace("vaswani-", "") for line in others] == COMMANDS
