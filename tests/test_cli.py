@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator
 
@@ -90,28 +91,30 @@ def test_words_for_counts_and_names() -> None:
     assert cli.joined("abcdefg") == "a, b, c, d, e and 2 more"
 
 
-@pytest.fixture
+@contextmanager
 def full_disk() -> Iterator[None]:
-    """A limit of 4,096 bytes a file, beyond which writing fails as it does on a full disk."""
+    """A limit of 4,096 bytes a file, beyond which writing fails as it does on a full disk.
+
+    Not a fixture: pytest reports a test before its fixtures end, and its output may go to a longer file.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("full_disk")
 def test_a_full_disk_is_told_with_the_file_and_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    with pytest.raises(cli.CommandError, match=f"^{path}: cannot be written: File too large$"):
-        with cli.atomic_path(path) as partial:
-            partial.write_bytes(bytes(5000))
-    for count in (10, 2000, 100_000):
-        state = {"model": {"w": torch.zeros(count)}}
-        if count == 10:
-            cli.save_checkpoint(state, tmp_path / "small.pt")
-            continue
-        with pytest.raises(cli.CommandError, match=f"^{path}: cannot be written: File too large$"):
-            cli.save_checkpoint(state, path)
+    told = f"^{path}: cannot be written: File too large$"
+    with full_disk(), pytest.raises(cli.CommandError, match=told), cli.atomic_path(path) as partial:
+        partial.write_bytes(bytes(5000))
+    for count in (2000, 100_000):
+        with full_disk(), pytest.raises(cli.CommandError, match=told):
+            cli.save_checkpoint({"model": {"w": torch.zeros(count)}}, path)
+    with full_disk():
+        cli.save_checkpoint({"model": {"w": torch.zeros(10)}}, tmp_path / "small.pt")
     assert [each.name for each in tmp_path.iterdir()] == ["small.pt"]
 
 
