@@ -537,9 +537,17 @@ def test_files_that_are_no_checkpoints(tmp_path: Path, capsys: pytest.CaptureFix
     torch.save({"weights": {}}, str(path))
     said = error_of(path, "fairseq", capsys)
     assert said == f'{path} is no checkpoint of the toolkit: it has no "model", but weights'
-    for cfg in (None, {}, {"model": None}, {"model": {"_name": None}}, {"model": 3}):
+    for cfg in (None, {}, {"model": None}, {"model": {"_name": None}}, {"model": 3}, 3):
         torch.save({"model": {}, "cfg": cfg}, str(path))
         assert error_of(path, "fairseq", capsys) == f"{path} holds weights, but does not say of which model"
+    torch.save({"model": 3}, str(path))
+    assert error_of(path, "fairseq", capsys) == f"{path} holds no weights under 'model'"
+
+
+def test_a_missing_plugin_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, missing = save_toolkit(tmp_path / "in.pt"), tmp_path / "plugin"
+    assert convert.main(["fairseq", str(path), str(tmp_path / "out.pt"), "--user-dir", str(missing)]) == 1
+    assert capsys.readouterr().err == f"vaswani-convert: error: --user-dir {missing}: no such folder\n"
 
 
 def test_the_input_is_never_the_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

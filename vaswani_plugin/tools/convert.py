@@ -187,13 +187,15 @@ def read(path: Path) -> Dict[str, Any]:
         state = load_checkpoint(path)
     except (CheckpointError, FileNotFoundError) as error:
         raise CommandError(str(error)) from error
+    if not isinstance(state["model"], Mapping):
+        raise CommandError(f"{path} holds no weights under 'model'")
     if state.get("cfg") is None and state.get("args") is not None:
         with warnings.catch_warnings():  # hydra's, about how the toolkit calls it
             warnings.simplefilter("ignore")
             state = load_checkpoint_to_cpu(str(path))
         state["cfg"] = OmegaConf.to_container(state["cfg"], resolve=True, enum_to_str=True)
     cfg = state.get("cfg") or {}
-    model = cfg.get("model")
+    model = cfg.get("model") if isinstance(cfg, Mapping) else None
     model = vars(model) if isinstance(model, argparse.Namespace) else model
     if not isinstance(model, Mapping) or not (model.get("_name") or model.get("arch")):
         raise CommandError(f"{path} holds weights, but does not say of which model")
@@ -254,7 +256,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     def body() -> None:
         if args.input.exists() and args.output.exists() and os.path.samefile(args.input, args.output):
             raise CommandError(f"{args.output} is the checkpoint to read; give the converted one another name")
-        import_user_module(args)
+        try:
+            import_user_module(args)
+        except FileNotFoundError as error:  # whose text is the path alone
+            raise CommandError(f"--user-dir {args.user_dir}: no such folder") from error
         state = convert(args.input, args.origin)
         save_checkpoint(state, args.output)
         made = OURS if args.origin == "fairseq" else TOOLKIT
