@@ -50,6 +50,7 @@ while [[ $# -gt 0 ]]; do
             ;;
     esac
     [[ $# -ge 2 ]] || die "$1: unknown option, or its value is missing (--help lists the options)"
+    [[ -n $2 ]] || die "$1: its value is empty"
     case $1 in
         --corpus) corpus=$2 ;;
         --source-lang) source_lang=$2 ;;
@@ -84,6 +85,11 @@ else
     : "${dropout:=0.1}"
     : "${work:=$root/quickstart-work/embedded}"
 fi
+
+# What would fail, or never end, only after the installation or the training.
+for entry in "--vocab-size $vocab_size" "--max-update $max_update" "--max-tokens $max_tokens" "--average $average"; do
+    [[ $entry =~ ^[^\ ]+\ [1-9][0-9]*$ ]] || die "${entry%% *} must be a whole number above 0, not '${entry#* }'"
+done
 
 [[ $work == /* ]] || work=$PWD/$work
 [[ $venv == /* ]] || venv=$PWD/$venv

@@ -243,6 +243,11 @@ def test_dry_run_prints_every_command_and_makes_nothing(tmp_path: Path) -> None:
         (["--corpus", "/no/such/folder"], "--corpus /no/such/folder: no such folder"),
         (["--source-lang", "fr"], "the embedded corpus has en and de, not fr and de"),
         (["--test-prefix", "x"], "--test-prefix goes with --corpus"),
+        (["--corpus", ""], "--corpus: its value is empty"),
+        (["--max-update", "0"], "--max-update must be a whole number above 0, not '0'"),
+        (["--average", "-1"], "--average must be a whole number above 0, not '-1'"),
+        (["--max-tokens", "1e3"], "--max-tokens must be a whole number above 0, not '1e3'"),
+        (["--vocab-size", "8 9"], "--vocab-size must be a whole number above 0, not '8 9'"),
     ],
 )
 def test_quickstart_refuses_wrong_options(words: List[str], error: str) -> None:
