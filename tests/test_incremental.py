@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vaswani_plugin.attention import attend_beam, scaled_dot_product_attention
-from vaswani_plugin.incremental import CLEARANCE_INTERVAL, DecodingState
+from vaswani_plugin.incremental import STEPS_AHEAD, DecodingState
 
 B, S, H, D_K, D_V, LAYERS = 3, 5, 2, 7, 11, 2
 
@@ -52,7 +52,7 @@ def test_hypotheses_see_their_own_past(width: int) -> None:
     torch.manual_seed(2)
     state, oracle = new_state(), CopiedPast(B)
     rows, w = list(range(B)), 1
-    for step in range(3 * CLEARANCE_INTERVAL):
+    for step in range(3 * STEPS_AHEAD):
         state.begin_step(len(rows) * w)
         assert state.length == step + 1
         for layer in range(LAYERS):
@@ -86,22 +86,35 @@ def test_sources_follow_their_sentences() -> None:
         assert torch.equal(state.source[0][0], keys)
 
 
-def test_what_no_hypothesis_descends_from_is_cleared() -> None:
+def test_what_no_hypothesis_descends_from_is_thrown_out() -> None:
     state = new_state()
-    for step in range(2 * CLEARANCE_INTERVAL):
+    for step in range(3 * STEPS_AHEAD):
         width = 4 if step else 1
         state.begin_step(B * width)
         for layer in range(LAYERS):
             state.append(layer, torch.randn(B, width, H, D_K), torch.randn(B, width, H, D_V))
         state.select(torch.zeros(B, 4, dtype=torch.long))  # all go on from the first
-    assert state.lineage.shape == (B, 4, 2 * CLEARANCE_INTERVAL)
-    assert state.lineage.eq(0).all()
+    assert state.lineage.eq(0).sum(dim=2).eq(3 * STEPS_AHEAD).all()  # each sees its past
+    assert state.lineage.size(2) < 3 * STEPS_AHEAD + 4 * STEPS_AHEAD  # and there are few other nodes
 
 
 def test_a_hypothesis_does_not_see_its_neighbours() -> None:
     state = new_state(1)
     state.begin_step(3)
-    assert state.lineage.tolist() == [[[0.0 if i == j else -math.inf for j in range(3)] for i in range(3)]]
+    seen = [[0.0 if i == j else -math.inf for j in range(3 * STEPS_AHEAD)] for i in range(3)]
+    assert state.lineage.tolist() == [seen]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_keys_and_values_are_kept_in_the_given_type(dtype: torch.dtype) -> None:
+    state = new_state(1)
+    state = DecodingState(state.source, None, dtype)
+    state.begin_step(1)
+    keys, values = state.append(0, torch.ones(1, 1, H, D_K), torch.ones(1, 1, H, D_V))
+    assert {one.dtype for one in (keys, values, *state.source[0], state.lineage)} == {dtype}
+    found, weights = attend_beam(torch.ones(1, 1, H, D_K), keys, values, state.lineage[:, None])
+    assert (found.dtype, weights.dtype) == (torch.float32, dtype)
+    assert found.eq(1.0).all()
 
 
 def test_rows_that_are_no_hypotheses() -> None:

@@ -95,24 +95,26 @@ def causal_padding_mask(padding_mask: Tensor) -> Tensor:
 def attend_beam(queries: Tensor, keys: Tensor, values: Tensor, mask: Optional[Tensor] = None) -> Tuple[Tensor, Tensor]:
     """The same function for one query a hypothesis, where the hypotheses of a sentence share keys and values.
 
-    Written out, since torch's fused kernels are slow on a CPU where there are few queries.
+    Written out, since torch's fused kernels are slow on a CPU where there are few queries. No gradients.
 
     Args:
         queries: (B, K, H, d_k).
-        keys, values: (B, H, S, d_k) and (B, H, S, d_v).
+        keys, values: (B, H, S, d_k) and (B, H, S, d_v), contiguous; their dtype is that of all products.
         mask: what is added to the scores, 0 or -inf, broadcastable to (B, H, K, S).
 
     Returns:
-        Output (B * K, H * d_v) and weights (B, H, K, S).
+        Output (B * K, H * d_v) of the dtype of the queries, and weights (B, H, K, S) of the dtype of the values.
     """
     n_sentences, width, n_heads, d_k = queries.shape
-    folded = (queries * d_k**-0.5).transpose(1, 2).reshape(-1, width, d_k)  # (B * H, K, d_k)
-    scores = torch.bmm(folded, keys.flatten(0, 1).transpose(1, 2)).view(n_sentences, n_heads, width, -1)
+    folded = torch.empty(n_sentences, n_heads, width, d_k, dtype=keys.dtype, device=keys.device)
+    torch.mul(queries.transpose(1, 2), d_k**-0.5, out=folded)
+    scores = torch.bmm(folded.flatten(0, 1), keys.flatten(0, 1).transpose(1, 2))
+    scores = scores.view(n_sentences, n_heads, width, -1)
     if mask is not None:
         scores += mask
-    weights = scores.softmax(dim=-1, dtype=torch.float32).to(values.dtype)
+    weights = scores.softmax(dim=-1)
     context = torch.bmm(weights.flatten(0, 1), values.flatten(0, 1)).view(n_sentences, n_heads, width, -1)
-    return context.transpose(1, 2).reshape(n_sentences * width, -1), weights
+    return context.transpose(1, 2).reshape(n_sentences * width, -1).to(queries.dtype), weights
 
 
 class MultiHeadAttention(nn.Module):

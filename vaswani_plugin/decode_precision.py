@@ -57,7 +57,7 @@ def is_packed(model: VaswaniTransformer) -> bool:
 
 @torch.no_grad()
 def pack_model(model: VaswaniTransformer, precision: str) -> None:
-    """Pack a model's linear layers, in place.
+    """Pack a model's linear layers, in place; below float32 attention too computes in bfloat16, if it can.
 
     Args:
         model: float32, on a CPU.
@@ -66,3 +66,5 @@ def pack_model(model: VaswaniTransformer, precision: str) -> None:
     for layer in model.decoder.layers:
         fuse_inputs(cast(DecoderLayer, layer).self_attn, precision)
     pack(model, precision)
+    if precision != "fp32" and obstacle("bf16") is None:
+        model.decoder.state_dtype = torch.bfloat16

@@ -96,8 +96,9 @@ class Int8Linear(PackedLinear):
     def forward(self, x: Tensor) -> Tensor:
         """Map x (..., D) to (..., N), both float32."""
         rows = x.reshape(-1, self.in_features)
-        greatest = (rows if self.nonnegative else rows.abs()).amax(dim=1, keepdim=True).clamp_min_(_SMALLEST)
-        quantised = torch.addcmul(self._offset, rows, self._levels / greatest)
+        scales = (rows if self.nonnegative else rows.abs()).amax(dim=1, keepdim=True) / self._levels
+        # a row of zeros has the scale 0 and becomes 0 / 0, whatever integer that is
+        quantised = torch.addcdiv(self._offset, rows, scales)
         quantised = quantised.to(torch.int32).to(torch.uint8)  # vectorised, unlike the direct conversion
         y = torch.ops.onednn.qlinear_pointwise(
             quantised,
@@ -114,7 +115,6 @@ class Int8Linear(PackedLinear):
             [],
             "",
         )
-        scales = greatest / self._levels
         y = y.mul_(scales) if self._bias is None else torch.addcmul(self._bias, y, scales)
         return y.view(*x.shape[:-1], self.out_features)
 

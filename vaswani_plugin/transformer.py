@@ -155,6 +155,9 @@ class VaswaniEncoder(_Side, FairseqEncoder):
 class VaswaniDecoder(_Side, FairseqIncrementalDecoder):
     """N decoder layers over embedded target tokens, and the pre-softmax projection. Source: sections 3.1 and 3.4."""
 
+    #: In which type incremental decoding keeps keys and values; None for that of the weights.
+    state_dtype: Optional[torch.dtype] = None
+
     def __init__(
         self, cfg: VaswaniConfig, dictionary: Dictionary, embed_tokens: nn.Embedding, tie_projection: bool
     ) -> None:
@@ -176,7 +179,7 @@ class VaswaniDecoder(_Side, FairseqIncrementalDecoder):
         """A state for decoding these sentences one token at a time."""
         memory, forbidden = self._memory(encoder_out)
         source = [cast(DecoderLayer, layer).encoder_attn.keys_and_values(memory) for layer in self.layers]
-        return DecodingState(source, forbidden)
+        return DecodingState(source, forbidden, self.state_dtype)
 
     @staticmethod
     def _memory(encoder_out: EncoderOut) -> Tuple[Tensor, Optional[Tensor]]:
