@@ -158,7 +158,11 @@ def test_a_stopped_command_cleans_up(
             signal.sigtimedwait([], 5)  # the handler runs here at the latest
 
     before = signal.getsignal(signal.SIGTERM)
-    assert cli.run_command("name", body) == status
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # which nohup and "&" ignore
+    try:
+        assert cli.run_command("name", body) == status
+    finally:
+        signal.signal(signal.SIGINT, inherited)
     assert capsys.readouterr().err == "name: interrupted\n"
     assert list(tmp_path.iterdir()) == []
     assert signal.getsignal(signal.SIGTERM) is before

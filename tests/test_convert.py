@@ -568,13 +568,13 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     path, out = save_toolkit(tmp_path / "in.pt"), tmp_path / "out.pt"
     out.write_text("old", encoding="utf-8")
 
-    def half(state: Any, name: str) -> None:
-        Path(name).write_bytes(b"half")
+    def half(state: Any, file: Any) -> None:
+        file.write(b"half")
         raise OSError("no space left on device")
 
     monkeypatch.setattr(convert.torch, "save", half)
     assert convert.main(["fairseq", str(path), str(out)]) == 1
-    assert capsys.readouterr().err == "vaswani-convert: error: no space left on device\n"
+    assert capsys.readouterr().err == f"vaswani-convert: error: {out}: cannot be written: no space left on device\n"
     assert out.read_text(encoding="utf-8") == "old"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["in.pt", "out.pt"]
 
