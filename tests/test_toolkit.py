@@ -234,3 +234,18 @@ def test_every_command_loads_what_training_wrote(copy_task: CopyTask, tmp_path: 
         "print('HUB', type(hub.models[0]).__name__, [hub.translate('w1 w2') is not None])"
     )
     assert "HUB VaswaniTransformer [True]" in run("python", code, tmp_path, copy_task.bin).ok().out
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"weights": 1}, 'it has no "model", but weights'),
+        ([1], 'it has no "model", but list'),
+        ({"model": {}, "cfg": None}, 'it has a "model", but no "optimizer_history" beside it'),
+    ],
+)
+def test_the_toolkit_refuses_what_another_program_saved(state: object, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "foreign.pt"
+    torch.save(state, str(path))
+    with pytest.raises(CheckpointError, match=f"^{path} is no checkpoint of the toolkit: {said}$"):
+        fairseq.checkpoint_utils.load_checkpoint_to_cpu(str(path))

@@ -187,10 +187,13 @@ def load_checkpoint(path: Union[str, os.PathLike[str]]) -> Dict[str, Any]:
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no checkpoint {os.fspath(path)}")
     with open(path, "rb") as file:
-        state = read_checkpoint(file)
+        return _with_model(read_checkpoint(file), os.fspath(path))
+
+
+def _with_model(state: Any, name: str) -> Dict[str, Any]:
     if not isinstance(state, dict) or "model" not in state:
         found = ", ".join(map(str, state)) if isinstance(state, dict) else type(state).__name__
-        raise CheckpointError(f'{os.fspath(path)} is no checkpoint of the toolkit: it has no "model", but {found}')
+        raise CheckpointError(f'{name} is no checkpoint of the toolkit: it has no "model", but {found}')
     return state
 
 
@@ -206,7 +209,14 @@ class _TorchWith(types.ModuleType):
 
 
 def _toolkit_load(file: IO[bytes], map_location: Any = None) -> Any:
-    return read_checkpoint(file, map_location)
+    """What the toolkit's own loading gets, which would end in a bare KeyError for somebody else's file."""
+    name = getattr(file, "name", "the checkpoint")
+    state = _with_model(read_checkpoint(file, map_location), name)
+    if "optimizer_history" not in state and "best_loss" not in state:  # the second in the oldest checkpoints
+        raise CheckpointError(
+            f'{name} is no checkpoint of the toolkit: it has a "model", but no "optimizer_history" beside it'
+        )
+    return state
 
 
 def receive_object(stream: IO[bytes], map_location: Any = None) -> Any:
