@@ -226,11 +226,12 @@ train_command=(fairseq-train "$work/data/bin" --user-dir "$user_dir"
     --optimizer adam --adam-betas "(0.9, 0.98)" --adam-eps 1e-9
     --lr-scheduler vaswani_inverse_sqrt --lr "$lr" --warmup-updates "$warmup"
     --max-tokens "$max_tokens" --seed "$seed" --cpu --num-workers 0
-    --save-dir "$work/checkpoints" --keep-last-epochs "$average"
+    --save-dir "$work/checkpoints"
     --no-progress-bar --log-format simple --log-interval 50)
 [[ -z $dropout ]] || train_command+=(--dropout "$dropout")
 guard_checkpoints "${train_command[*]} ${prepare[*]} $text"
-step train "$work/stamps/train" "$text" "${train_command[@]}" --max-update "$max_update"
+step train "$work/stamps/train" "$text" "${train_command[@]}" \
+    --keep-last-epochs "$average" --max-update "$max_update"
 
 step average "$work/stamps/average" "" \
     vaswani-average --dir "$work/checkpoints" --last "$average" --output "$work/checkpoints/average.pt"
