@@ -93,7 +93,11 @@ class Layer(nn.Module):
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         """``max(0, x W1 + b1) W2 + b2`` between its residual connection. Source: section 3.3, equation 2."""
-        hidden = ACTIVATIONS[self.config.activation](self.fc1(self._before(x, self.final_layer_norm)))
+        hidden = self.fc1(self._before(x, self.final_layer_norm))
+        if self.config.activation == "relu":
+            hidden = hidden.relu_()  # a linear layer's gradient does not need its output
+        else:
+            hidden = ACTIVATIONS[self.config.activation](hidden)
         hidden = dropout(hidden, self.config.p_activation, self.training)
         return self._after(x, self.fc2(hidden), self.final_layer_norm)
 

@@ -80,26 +80,27 @@ class Int8Linear(PackedLinear):
     """The same with weights and inputs as 8-bit integers.
 
     ``y = s_row * s_output * (q - zero) W_q^T + b``: W_q in [-127, 127], and q in [1, 255] around zero = 128, or in
-    [0, 255] with zero = 0 where no input is below 0. The greatest magnitude of a row is the greatest integer.
+    [0, 255] with zero = 0 where no input is below 0. The greatest magnitude of a row becomes the greatest integer.
     """
 
     def _pack(self, weight: Tensor, bias: Optional[Tensor]) -> None:
-        self._scales = weight.abs().amax(dim=1).clamp_min_(_SMALLEST) / 127
-        quantised = (weight / self._scales[:, None]).round_().to(torch.int8)
+        scales = weight.abs().amax(dim=1).clamp_min_(_SMALLEST) / 127
+        quantised = (weight / scales[:, None]).round_().to(torch.int8)
         self._weight = torch.ops.onednn.qlinear_prepack(quantised, [_TYPICAL_ROWS, self.in_features])
+        self._zero, self._levels = (0, 255) if self.nonnegative else (128, 127)
+        self._scales = scales / self._levels  # of the outputs; what is left of a row's scale is its greatest magnitude
         self._zeros = torch.zeros(self.out_features, dtype=torch.int32)
-        self._zero, self._levels = (0, 255.0) if self.nonnegative else (128, 127.0)
         # conversion to integers truncates, so that adding a half rounds; a whole row is faster to add than a scalar
         self._offset = torch.full((self.in_features,), self._zero + 0.5)
         self._bias = bias
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x (..., D) to (..., N), both float32."""
-        rows = x.reshape(-1, self.in_features)
-        scales = (rows if self.nonnegative else rows.abs()).amax(dim=1, keepdim=True) / self._levels
-        # a row of zeros has the scale 0 and becomes 0 / 0, whatever integer that is
-        quantised = torch.addcdiv(self._offset, rows, scales)
-        quantised = quantised.to(torch.int32).to(torch.uint8)  # vectorised, unlike the direct conversion
+        rows = x if x.dim() == 2 else x.reshape(-1, self.in_features)
+        greatest = (rows if self.nonnegative else rows.abs()).amax(dim=1, keepdim=True)
+        # a row of zeros becomes 0 / 0, whatever integer that is, and is multiplied by 0 below
+        quantised = torch.addcdiv(self._offset, rows, greatest, value=self._levels)
+        quantised = quantised.to(torch.int16).to(torch.uint8)  # vectorised, unlike the direct conversion
         y = torch.ops.onednn.qlinear_pointwise(
             quantised,
             1.0,
@@ -115,8 +116,8 @@ class Int8Linear(PackedLinear):
             [],
             "",
         )
-        y = y.mul_(scales) if self._bias is None else torch.addcmul(self._bias, y, scales)
-        return y.view(*x.shape[:-1], self.out_features)
+        y = y.mul_(greatest) if self._bias is None else torch.addcmul(self._bias, y, greatest)
+        return y if x.dim() == 2 else y.view(*x.shape[:-1], self.out_features)
 
 
 LAYERS: Dict[str, Type[PackedLinear]] = {"fp32": PackedLinear, "bf16": Bfloat16Linear, "int8": Int8Linear}
