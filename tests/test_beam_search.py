@@ -31,9 +31,9 @@ from vaswani_plugin.beam_search import (
     best_possible,
     endings,
     length_penalty,
+    log_softmax_,
     new_beam,
     search,
-    top_of_rows,
 )
 from vaswani_plugin.restrictions import forbid_repetition, restrict
 
@@ -308,17 +308,32 @@ def test_candidates_are_the_best_extensions():
 
 @pytest.mark.parametrize("n_columns", [2, 127, 2048, 2049, 2063, 5003])
 @pytest.mark.parametrize("n", [1, 2, 8, 130])
-def test_the_top_of_rows_is_that_of_torch(n_columns, n):
-    n = min(n, n_columns)
-    table = torch.randn(5, n_columns, generator=torch.Generator().manual_seed(n_columns))
+def test_promising_extensions_hold_the_best(n_columns, n):
+    table = torch.randn(6, n_columns, generator=torch.Generator().manual_seed(n_columns))
     table[1] = -math.inf
     table[2, 1:] = -math.inf
     table[3] = table[3].sort().values  # the best lie together at the end
     table[4] = table[4].sort(descending=True).values
-    values, columns = top_of_rows(table, n)
-    torch.testing.assert_close(values, table.topk(n, dim=1).values, rtol=0, atol=0)
-    torch.testing.assert_close(table.gather(1, columns), values, rtol=0, atol=0)
-    assert all(len(set(row)) == n for row in columns.tolist())
+    sums = torch.tensor([[-1.0, 0.0], [-3.0, -3.5], [-1.0, -math.inf]])
+    every = (table.view(3, 2, n_columns) + sums[:, :, None]).flatten(1)
+    expected = every.topk(min(n, 2 * n_columns), dim=1).values
+    found = best_candidates(table, sums, n)
+    assert torch.equal(found.sums, expected)
+    places = found.parents * n_columns + found.tokens
+    assert torch.equal(every.gather(1, places), expected)
+    assert torch.equal(table.view(3, -1).gather(1, places), found.token_scores)
+    assert all(len(set(row)) == len(row) for row in places.tolist())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (7, 20011)])
+def test_log_softmax_may_overwrite(shape, dtype):
+    logits = 5 * torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    expected = logits.double().log_softmax(dim=1).float()
+    found = log_softmax_(logits)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert (found.data_ptr() == logits.data_ptr()) == (dtype == torch.float32)
 
 
 def test_the_ends_that_count_are_those_among_the_first_of_the_candidates():

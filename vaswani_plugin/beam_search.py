@@ -23,7 +23,7 @@ from .search_options import ENDINGS, PENALTIES, SearchOptions, Symbols, length_p
 __all__ = [
     "ENDINGS", "PENALTIES", "Beam", "Candidates", "Decoder", "Hypothesis", "SearchOptions", "Symbols", "advance",
     "best_candidates", "best_possible", "endings", "finish", "is_over", "length_penalty", "new_beam", "search",
-    "top_of_rows",
+    "promising",
 ]  # fmt: skip
 
 #: Sentences leave the batch when they are one in so many.
@@ -37,7 +37,8 @@ class Decoder(Protocol):
         """Append tokens, int64 (B * W,), to the hypotheses.
 
         Returns:
-            Logits (B * W, V) of the next tokens, and the attention over the source, (B * W, S) or None.
+            Logits (B * W, V) of the next tokens, which the search overwrites, and the attention over the source,
+            (B * W, S) or None.
         """
 
     def select(self, parents: Tensor, sentences: Optional[Tensor]) -> None:
@@ -74,38 +75,53 @@ def best_candidates(log_probs: Tensor, sums: Tensor, n_candidates: int) -> Candi
     """The best extensions of each sentence.
 
     Args:
-        log_probs: float32 (B * W, V), restricted to what may come next.
+        log_probs: float32 (B * W, V), contiguous, restricted to what may come next.
         sums: float32 (B, W), the log-probabilities of the live hypotheses.
         n_candidates: C; it is less where there are not as many.
     """
-    n_sentences, width = sums.shape
-    scores, tokens = top_of_rows(log_probs, min(n_candidates, log_probs.size(1)))
-    n = scores.size(1)
-    sums = (scores.view(n_sentences, width, n) + sums[:, :, None]).flatten(1)
-    best, places = sums.topk(min(n_candidates, width * n), dim=1)
-    scores, tokens = scores.view(n_sentences, -1).gather(1, places), tokens.view(n_sentences, -1).gather(1, places)
-    return Candidates(best, scores, places.div(n, rounding_mode="floor"), tokens)
+    (n_sentences, width), n_types = sums.shape, log_probs.size(1)
+    n_candidates = min(n_candidates, width * n_types)
+    parents, tokens = promising(log_probs, sums, n_candidates)
+    starts = torch.arange(0, n_sentences * width, width, device=sums.device)[:, None]
+    scores = log_probs.flatten().take((starts + parents) * n_types + tokens)
+    best, places = (scores + sums.gather(1, parents)).topk(n_candidates, dim=1)
+    return Candidates(best, scores.gather(1, places), parents.gather(1, places), tokens.gather(1, places))
 
 
-def top_of_rows(table: Tensor, n: int, n_parts: int = 16) -> Tuple[Tensor, Tensor]:
-    """The n greatest values of each row of a table (R, V), descending, and their columns.
+def promising(log_probs: Tensor, sums: Tensor, n: int, n_parts: int = 16) -> Tuple[Tensor, Tensor]:
+    """Extensions of each sentence among which the n best are: parents and tokens (B, M).
 
     On a CPU torch's own search takes several passes over each row in single steps. Here one vectorised pass finds
     the greatest of every 16 values that lie V / 16 apart; the n greatest values are in the n groups with the greatest
     of those.
     """
-    size = table.size(1) // n_parts
-    if table.device.type != "cpu" or size < max(128, n):
-        best = table.topk(n, dim=1)
-        return best.values, best.indices
-    parts = table[:, : n_parts * size].unflatten(1, (n_parts, size))
-    groups = parts.amax(dim=1).topk(n, dim=1).indices
-    rest = table[:, n_parts * size :]
-    columns = (groups[:, None, :] + torch.arange(n_parts)[:, None] * size).flatten(1)  # (R, n_parts * n)
-    rest_columns = torch.arange(n_parts * size, table.size(1)).expand(len(table), -1)
-    columns = torch.cat((columns, rest_columns), dim=1)
-    values, places = torch.cat((table.gather(1, columns[:, : n_parts * n]), rest), dim=1).topk(n, dim=1)
-    return values, columns.gather(1, places)
+    (n_sentences, width), n_types = sums.shape, log_probs.size(1)
+    size = n_types // n_parts
+    rows = torch.arange(width, device=sums.device)
+    if log_probs.device.type != "cpu" or size < max(128, n):
+        tokens = log_probs.topk(min(n, n_types), dim=1).indices  # (B * W, n)
+        return rows.repeat_interleave(tokens.size(1)).expand(n_sentences, -1), tokens.view(n_sentences, -1)
+    greatest = log_probs[:, : n_parts * size].unflatten(1, (n_parts, size)).amax(dim=1)
+    greatest = greatest.view(n_sentences, width, size) + sums[:, :, None]
+    groups = greatest.flatten(1).topk(n, dim=1).indices  # (B, n)
+    parents = groups.div(size, rounding_mode="floor")
+    tokens = ((groups - parents * size)[:, :, None] + torch.arange(0, n_parts * size, size)).flatten(1)
+    rest = torch.arange(n_parts * size, n_types)
+    parents = torch.cat(
+        (parents.repeat_interleave(n_parts, 1), rows.repeat_interleave(len(rest)).expand(n_sentences, -1)), 1
+    )
+    return parents, torch.cat((tokens, rest.repeat(width).expand(n_sentences, -1)), 1)
+
+
+def log_softmax_(logits: Tensor) -> Tensor:
+    """Log-probabilities float32 (R, V) of logits (R, V), which may be overwritten.
+
+    One pass and, on a CPU, no new table, which for many rows would take longer to get from the system than to fill.
+    """
+    if logits.dtype != torch.float32 or logits.device.type != "cpu":
+        return logits.log_softmax(dim=1, dtype=torch.float32)
+    log_probs: Tensor = torch.log_softmax(logits, dim=1, out=logits)  # a row is read whole before it is written
+    return log_probs
 
 
 def endings(candidates: Candidates, beam: Beam, options: SearchOptions, eos: int) -> Tensor:
@@ -196,7 +212,7 @@ def search(
     beam = new_beam(limits, first, options, symbols, prefix, device)
     while beam.sentences:
         logits, weights = decoder.step(beam.live.tokens[:, :, -1].flatten())
-        log_probs = logits.log_softmax(dim=1, dtype=torch.float)  # one pass, where logsumexp takes four
+        log_probs = log_softmax_(logits)
         restrict(log_probs, beam, options, symbols)
         candidates = best_candidates(log_probs, beam.live.sums, 2 * options.beam_size)
         ended = endings(candidates, beam, options, symbols.eos)

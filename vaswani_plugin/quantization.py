@@ -116,7 +116,7 @@ class Int8Linear(PackedLinear):
             [],
             "",
         )
-        y = y.mul_(greatest) if self._bias is None else torch.addcmul(self._bias, y, greatest)
+        y = y.mul_(greatest) if self._bias is None else torch.addcmul(self._bias, y, greatest, out=y)
         return y if x.dim() == 2 else y.view(*x.shape[:-1], self.out_features)
 
 
