@@ -39,7 +39,7 @@ REGISTERED: Dict[str, Tuple[str, ...]] = {
     ),
     "criterion": ("vaswani_label_smoothed_cross_entropy",),
     "lr_scheduler": ("vaswani_inverse_sqrt",),
-    "task": ("vaswani_translation",),
+    "task": ("vaswani_translation", "vaswani_parsing"),
 }
 
 #: Why the toolkit could not be imported; None where it could.
@@ -89,7 +89,7 @@ def _register() -> None:
     __path__ = toolkit.PackagePath(__path__)
     toolkit.refuse_clashes(REGISTERED, _NAME)
     toolkit.install()
-    from . import transformer, architectures, criterion, lr_scheduler, translation  # noqa: F401, I001
+    from . import transformer, architectures, criterion, lr_scheduler, translation, parsing  # noqa: F401, I001
 
 
 if __name__ == _NAME:

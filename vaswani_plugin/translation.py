@@ -3,7 +3,7 @@
 import logging
 from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional
+from typing import Any, ClassVar, Dict, List, Optional
 
 import numpy as np
 from fairseq.data import FairseqDataset
@@ -81,13 +81,18 @@ class VaswaniTranslationTask(TranslationTask):
     Differs from: the toolkit's ``translation``, whose search defaults are not the paper's, which leaves the last batch
     out when its size is no multiple of ``--required-batch-size-multiple`` (main branch), and which composes the batches
     from the seed and the epoch in which the process starts, so that a resumed run sees other batches.
+
+    Attributes:
+        search_defaults: the search settings where none are given, under the toolkit's names.
     """
+
+    search_defaults: ClassVar[Dict[str, Any]] = SEARCH_DEFAULTS
 
     @classmethod
     def add_args(cls, parser: Any) -> None:
         """Add the options, and make the paper's search settings the defaults of the toolkit's options."""
         super().add_args(parser)
-        parser.set_defaults(**SEARCH_DEFAULTS)
+        parser.set_defaults(**cls.search_defaults)
         for action in parser._actions:
             if action.dest == "replace_unk":
                 action.const = ""  # no dictionary; the toolkit takes its own constant for the name of one
@@ -136,7 +141,7 @@ class VaswaniTranslationTask(TranslationTask):
             seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn: as in the toolkit, for the toolkit's generator.
         """
         if isinstance(args, Namespace):
-            args = Namespace(**{**SEARCH_DEFAULTS, **vars(args)})
+            args = Namespace(**{**self.search_defaults, **vars(args)})
         for model in models:
             if isinstance(model, VaswaniTransformer):
                 use_precision(model, str(self.cfg.decode_precision))

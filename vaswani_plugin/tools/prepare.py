@@ -295,8 +295,11 @@ def positive(text: str) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser; each kind of data is a subcommand."""
+    from vaswani_plugin.tools import trees  # which builds on this module
+
     parser = argparse.ArgumentParser(prog="vaswani-prepare", description=__doc__.split("\n\n")[0])
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+    trees.add_parser(kinds)
     text = kinds.add_parser("text", help="parallel text files, one sentence a line", description="Parallel text files.")
     pair = ("SOURCE", "TARGET")
     text.add_argument("--train", nargs=2, type=Path, required=True, metavar=pair, help="training text")
@@ -320,16 +323,29 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run the command; returns its exit status."""
     args = build_parser().parse_args(argv)
+    if args.kind == "trees":
+        return prepare_from_trees(args)
     splits = {name: getattr(args, name) for name in ("train", "valid", "test") if getattr(args, name) is not None}
     job = TextJob(
         splits, (args.source_lang, args.target_lang), args.vocab_size, args.dest, args.workers, args.sample_lines
     )
 
     def body() -> None:
-        ran = prepare_text(job)
-        print(f"{job.dest}: " + (f"{', '.join(ran)} done" if ran else "everything is there, nothing to do"))
+        report(job.dest, prepare_text(job))
 
     return run_command("vaswani-prepare", body)
+
+
+def prepare_from_trees(args: argparse.Namespace) -> int:
+    """Run ``vaswani-prepare trees``; returns its exit status."""
+    from vaswani_plugin.tools import trees
+
+    return run_command("vaswani-prepare", lambda: report(args.dest, trees.prepare_trees(trees.job_from(args))))
+
+
+def report(dest: Path, ran: Sequence[str]) -> None:
+    """Print which steps were run."""
+    print(f"{dest}: " + (f"{', '.join(ran)} done" if ran else "everything is there, nothing to do"))
 
 
 if __name__ == "__main__":
