@@ -36,9 +36,10 @@ setup(
     install_requires=[
         *TOOLKIT,
         "torch>=2.0",
-        "sacrebleu>=2.0",
+        "sacrebleu>=2.3",
         "sacremoses>=0.0.53",
         "sentencepiece>=0.1.99",
+        "subword-nmt>=0.3.8",
         "tqdm>=4.60",
     ],
     extras_require={

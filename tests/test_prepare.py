@@ -12,10 +12,11 @@ import pytest
 import sentencepiece
 from toolkit_runner import run
 
-from vaswani_plugin.tools import prepare
+from vaswani_plugin.tools import pipeline, prepare
+from vaswani_plugin.tools.cli import CommandError
 from vaswani_plugin.tools.manifest import Manifest
 
-REAL_PREPROCESS = prepare.run_preprocess
+REAL_PREPROCESS = pipeline.run_preprocess
 WORDS = ["alpha", "beta", "gamma", "delta", "omega", "Straße", "Äpfel", "naïve"]
 # Within lines: a carriage return, a form feed, U+2028, U+0085; text that reads like a special symbol; odd characters.
 ODD_LINES = ["one\rtwo", "a\fb/s", "x\u2028y\u2028z", "p\x85q", "foo<pad>bar </s>", "", "ŉ ︰ ＦＷ"]
@@ -25,7 +26,7 @@ ODD_LINES = ["one\rtwo", "a\fb/s", "x\u2028y\u2028z", "p\x85q", "foo<pad>bar </s
 def quick_preprocess() -> Iterator[None]:
     """Let fairseq-preprocess start from the fork server; one test below starts it as users do."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prepare, "run_preprocess", forked_preprocess)
+        patch.setattr(pipeline, "run_preprocess", forked_preprocess)
         yield
 
 
@@ -137,7 +138,7 @@ def test_references_stay_raw_and_are_named(prepared: Path) -> None:
 def test_a_second_run_does_nothing(corpus: Dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dest = tmp_path / "dest"
     assert prepare.main(arguments(corpus, dest)) == 0
-    assert capsys.readouterr().out == f"{dest}: learn, encode, binarise done\n"
+    assert capsys.readouterr().out == f"{dest}: learn, encode, dictionary, binarise done\n"
     before = {path: path.stat().st_mtime_ns for path in dest.rglob("*")}
     assert prepare.main(arguments(corpus, dest)) == 0
     assert capsys.readouterr().out == f"{dest}: everything is there, nothing to do\n"
@@ -147,11 +148,11 @@ def test_a_second_run_does_nothing(corpus: Dict[str, Path], tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("harm", "steps"),
     [
-        ("raw training text", "learn, encode, binarise"),
+        ("raw training text", "learn, encode, dictionary, binarise"),
         ("raw test text", "encode, binarise"),
         ("encoded file", "encode"),
         ("binary file", "binarise"),
-        ("vocabulary size", "learn, encode, binarise"),
+        ("vocabulary size", "learn, encode, dictionary, binarise"),
     ],
 )
 def test_what_changed_is_redone_and_nothing_else(
@@ -196,8 +197,8 @@ def test_a_failing_toolkit_leaves_no_binary_data(
 ) -> None:
     dest = tmp_path / "dest"
     with monkeypatch.context() as patch:
-        patch.setattr(prepare, "run_preprocess", REAL_PREPROCESS)
-        patch.setattr(prepare.sys, "executable", "false")
+        patch.setattr(pipeline, "run_preprocess", REAL_PREPROCESS)
+        patch.setattr(pipeline.sys, "executable", "false")
         assert prepare.main(arguments(corpus, dest)) == 1
     error = (
         f"vaswani-prepare: error: fairseq-preprocess failed with status 1; its output is in {dest / 'binarise.log'}\n"
@@ -213,7 +214,7 @@ def test_a_failing_toolkit_leaves_no_binary_data(
 def test_preprocess_is_started_with_this_interpreter(corpus: Dict[str, Path], tmp_path: Path) -> None:
     for name, function in (("real", REAL_PREPROCESS), ("forked", forked_preprocess)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(prepare, "run_preprocess", function)
+            patch.setattr(pipeline, "run_preprocess", function)
             assert prepare.main(arguments(corpus, tmp_path / name)) == 0
     for path in (tmp_path / "real" / "bin").glob("*.??.*"):
         assert path.read_bytes() == (tmp_path / "forked" / "bin" / path.name).read_bytes()
@@ -245,7 +246,7 @@ def test_refuses_files_that_are_not_parallel(
 
 def test_a_last_line_without_its_end_is_a_line(corpus: Dict[str, Path]) -> None:
     corpus["valid.de"].write_bytes(b"a\nb\r\nc")
-    assert prepare.count_lines(corpus["valid.de"]) == 3
+    assert pipeline.count_lines(corpus["valid.de"]) == 3
 
 
 def test_refuses_missing_empty_and_blank_files(
@@ -299,12 +300,10 @@ def test_refuses_a_vocabulary_size_that_is_no_count(
 
 def test_refuses_a_manifest_that_it_did_not_write(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"format": 2, "steps": {}}', encoding="utf-8")
-    with pytest.raises(
-        prepare.CommandError, match="manifest.json: not a manifest of format 1; remove it to start anew$"
-    ):
+    with pytest.raises(CommandError, match="manifest.json: not a manifest of format 1; remove it to start anew$"):
         Manifest(tmp_path)
     (tmp_path / "manifest.json").write_text("{", encoding="utf-8")
-    with pytest.raises(prepare.CommandError, match=r"manifest.json: not a manifest \(.*\); remove it to start anew$"):
+    with pytest.raises(CommandError, match=r"manifest.json: not a manifest \(.*\); remove it to start anew$"):
         Manifest(tmp_path)
 
 
@@ -345,8 +344,10 @@ def test_what_a_killed_run_left_is_removed_and_not_used(
     dest = tmp_path / "dest"
     for stale in (".bin.partial", ".bin.1.partial"):
         (dest / stale).mkdir(parents=True)
-    monkeypatch.setattr(prepare, "run_preprocess", preprocess)
+    monkeypatch.setattr(pipeline, "run_preprocess", preprocess)
     assert prepare.main(arguments(corpus, dest)) == 130
     assert used == [f".bin.{os.getpid()}.partial"]
     assert not [path.name for path in dest.iterdir() if "bin" in path.name]
-    assert list(json.loads((dest / "manifest.json").read_text("utf-8"))["steps"]) == ["learn", "encode"]
+    steps = [f"encode {split}.{language}" for split in ("train", "valid", "test") for language in ("en", "de")]
+    done = list(json.loads((dest / "manifest.json").read_text("utf-8"))["steps"])
+    assert done == ["learn", *steps, "dictionary"]

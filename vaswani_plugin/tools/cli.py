@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import hashlib
 import os
@@ -151,6 +152,22 @@ def progress(items: Any, description: str, total: Optional[int] = None, unit: st
 
     interval = 0.2 if sys.stderr.isatty() else 5.0
     return tqdm(items, desc=description, total=total, unit=unit, mininterval=interval, file=sys.stderr)
+
+
+def byte_progress(description: str, total: Optional[int], initial: int = 0) -> Any:
+    """Return a bar to ``update`` with numbers of bytes, of which ``initial`` were there before."""
+    from tqdm import tqdm
+
+    interval = 0.2 if sys.stderr.isatty() else 5.0
+    scale: Any = {"unit": "B", "unit_scale": True, "unit_divisor": 1024}
+    return tqdm(desc=description, total=total, initial=initial, mininterval=interval, file=sys.stderr, **scale)
+
+
+def positive(text: str) -> int:
+    """Parse a whole number above 0, for an option."""
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
+    return int(text)
 
 
 def plural(count: int, noun: str) -> str:

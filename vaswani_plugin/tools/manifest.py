@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from vaswani_plugin.tools.cli import CommandError, atomic_path, sha256_of
 
@@ -22,6 +22,9 @@ class Manifest:
     Args:
         folder: what the outputs' names are relative to; holds ``manifest.json``.
 
+    Attributes:
+        ran: first words of the steps that ``step`` had to run, in order, each once.
+
     Raises:
         CommandError: an existing manifest cannot be read or has another format.
     """
@@ -30,9 +33,36 @@ class Manifest:
         self.folder = folder
         self.path = folder / "manifest.json"
         self.data: Dict[str, Any] = {"format": FORMAT, "steps": {}}
+        self.ran: List[str] = []
         self._known: Dict[Tuple[str, int, int], str] = {}
         if self.path.exists():
             self.data = _load(self.path)
+
+    def step(
+        self,
+        name: str,
+        settings: Mapping[str, Any],
+        inputs: Mapping[str, Path],
+        work: Callable[[], None],
+        outputs: Callable[[], Sequence[Path]],
+    ) -> None:
+        """Do a step unless it is done, and write down that it is.
+
+        Args:
+            name: of the step; its first word is the kind of work.
+            settings: what the work depends on beside its inputs.
+            inputs: the files that it reads, by a name that does not depend on where they lie.
+            work: does it.
+            outputs: says, afterwards, what was written.
+        """
+        if self.is_done(name, settings, inputs):
+            return
+        self.forget(name)
+        work()
+        self.record(name, settings, inputs, outputs())
+        kind = name.split(" ")[0]
+        if kind not in self.ran:
+            self.ran.append(kind)
 
     def is_done(self, step: str, settings: Mapping[str, Any], inputs: Mapping[str, Path]) -> bool:
         """Say whether ``step`` was finished with these settings and inputs and its outputs are unharmed."""
@@ -62,6 +92,10 @@ class Manifest:
         """Take ``step`` out before its outputs are replaced, so that a crash half-way leaves it undone."""
         if self.data["steps"].pop(step, None) is not None:
             self.save()
+
+    def digest(self, path: Path) -> str:
+        """Return the SHA-256 of a file, computed once as long as its size and time do not change."""
+        return str(self._fingerprint(path)["sha256"])
 
     def note(self, key: str, value: Any) -> None:
         """Write a fact beside the steps, such as where the raw references lie."""

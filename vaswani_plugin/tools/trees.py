@@ -24,17 +24,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence
 from typing import Counter as CounterType
 
-from vaswani_plugin.tools.cli import CommandError, atomic_path, plural, progress, read_lines
+from vaswani_plugin.tools.cli import CommandError, atomic_path, plural, positive, progress, read_lines
 from vaswani_plugin.tools.manifest import Manifest
-from vaswani_plugin.tools.prepare import (
-    MIN_VOCAB_SIZE,
-    RESERVED,
-    encode_lines,
-    learn_pieces,
-    load_pieces,
-    positive,
-    run_preprocess,
-)
+from vaswani_plugin.tools.pipeline import run_preprocess
+from vaswani_plugin.tools.subwords import MIN_VOCAB_SIZE, RESERVED, encode_lines, learn_pieces, load_pieces
 from vaswani_plugin.trees import Tree, TreeError, clean, linearise, read_trees, to_penn, words
 
 SIDES = ("words", "trees")
