@@ -63,6 +63,8 @@ setup(
             "vaswani-corpus = vaswani_plugin.tools.corpus:main",
             "vaswani-convert = vaswani_plugin.tools.convert:main",
             "vaswani-doctor = vaswani_plugin.tools.doctor:main",
+            "vaswani-schedule = vaswani_plugin.tools.schedule:main",
+            "vaswani-positions = vaswani_plugin.tools.positions:main",
         ]
     },
     classifiers=[

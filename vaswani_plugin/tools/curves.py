@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import math
 import re
 import sys
@@ -16,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from vaswani_plugin.tools.cli import CommandError, atomic_path, read_lines, refuse_overwriting, run_command
+from vaswani_plugin.tools.cli import CommandError, read_lines, refuse_overwriting, run_command
+from vaswani_plugin.tools.pictures import plain, pyplot, save_figure
 
 Points = List[Tuple[float, float]]
 PANELS = (("loss", "loss (bits)"), ("ppl", "perplexity"), ("lr", "learning rate"))
@@ -103,16 +103,7 @@ def draw(runs: Sequence[Run], output: Path) -> None:
     Raises:
         CommandError: matplotlib is not installed, or it does not know the output's suffix.
     """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise CommandError("matplotlib is not installed; pip install 'vaswani-plugin[plots]'") from error
-    matplotlib.use("Agg")
-    # The toolkit's import may leave the root logger at DEBUG, where matplotlib tells of every font it looks at.
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, len(PANELS), figsize=(5 * len(PANELS), 4), constrained_layout=True)
+    figure, axes = pyplot().subplots(1, len(PANELS), figsize=(5 * len(PANELS), 4), constrained_layout=True)
     for axis, (quantity, title) in zip(axes, PANELS):
         for number, run in enumerate(runs):
             _draw_run(axis, run, quantity, f"C{number % 10}")
@@ -123,19 +114,14 @@ def draw(runs: Sequence[Run], output: Path) -> None:
             axis.set_yscale("log")
         if axis.get_legend_handles_labels()[0]:
             axis.legend(fontsize="small")
-    file_format = output.suffix.lstrip(".").lower() or "png"
-    if file_format not in figure.canvas.get_supported_filetypes():
-        raise CommandError(f"--output {output}: matplotlib writes no {output.suffix} files")
-    with atomic_path(output) as partial:
-        figure.savefig(str(partial), format=file_format, dpi=120)
-    pyplot.close(figure)
+    save_figure(figure, output)
 
 
 def _draw_run(axis: object, run: Run, quantity: str, colour: str) -> None:
     for part, style in (("train", {"linewidth": 0.9, "alpha": 0.6}), ("valid", {"marker": ".", "linewidth": 1.4})):
         points = run.curves.get((part, quantity))
         if points:
-            name = run.label.replace("$", r"\$")  # matplotlib reads mathematics between dollar signs
+            name = plain(run.label)
             label = name if quantity == "lr" else f"{name} {part}"
             axis.plot([x for x, _ in points], [y for _, y in points], color=colour, label=label, **style)  # type: ignore[attr-defined]
 
