@@ -57,6 +57,7 @@ setup(
     entry_points={
         "console_scripts": [
             "vaswani-prepare = vaswani_plugin.tools.prepare:main",
+            "vaswani-train = vaswani_plugin.tools.train:main",
             "vaswani-average = vaswani_plugin.tools.average:main",
             "vaswani-score = vaswani_plugin.tools.score:main",
             "vaswani-curves = vaswani_plugin.tools.curves:main",

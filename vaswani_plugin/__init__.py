@@ -89,6 +89,10 @@ def _register() -> None:
     __path__ = toolkit.PackagePath(__path__)
     toolkit.refuse_clashes(REGISTERED, _NAME)
     toolkit.install()
+    from . import checkpoints, preemption, workers
+
+    for module in (checkpoints, preemption, workers):
+        module.install()
     from . import transformer, architectures, criterion, lr_scheduler, translation, parsing  # noqa: F401, I001
 
 

@@ -19,6 +19,8 @@
 ``plain_encoder_layers``
     The encoder of fairseq 0.12.2 calls a fused kernel as torch 1.12 declared it. torch 2 refuses the call ("Mask Type
     should be defined"), so that the toolkit's own Transformer cannot generate. Until Python 3.10 is given up.
+
+Checkpoints (``checkpoints.py``), signals (``preemption.py``) and workers (``workers.py``) have modules of their own.
 """
 
 from __future__ import annotations
@@ -87,6 +89,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint that cannot be read, or that carries a class which is not allowed."""
 
 
+class BrokenCheckpoint(CheckpointError):
+    """A file that is not a whole checkpoint."""
+
+
 def _called(full_name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function under another full name, which is what torch compares."""
 
@@ -116,6 +122,23 @@ def _checkpoint_classes() -> List[Any]:
 
 #: The classes and functions in the toolkit's checkpoints beside those that torch itself allows.
 CHECKPOINT_CLASSES: List[Any] = _checkpoint_classes()
+
+
+def replace_once(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
+    """Puts ``replacement(original, *args, **options)`` in the place of a function of the toolkit.
+
+    Doing so twice with the same replacement changes nothing.
+    """
+    original = getattr(owner, name)
+    if getattr(original, "replacement", None) is replacement:
+        return
+
+    @functools.wraps(original)
+    def replaced(*args: Any, **options: Any) -> Any:
+        return replacement(original, *args, **options)
+
+    replaced.replacement = replacement  # type: ignore[attr-defined]
+    setattr(owner, name, replaced)
 
 
 class _RestrictedUnpickler(pickle.Unpickler):
@@ -163,7 +186,7 @@ def read_checkpoint(file: IO[bytes], map_location: Any = "cpu") -> Any:
         refused = re.search(r"GLOBAL ([\w.]+)|but got <class '([\w.]+)'>", str(error))
         if refused is None:
             n_bytes = file.seek(0, os.SEEK_END)
-            raise CheckpointError(
+            raise BrokenCheckpoint(
                 f"{name} ({n_bytes:,} bytes) is not a whole checkpoint: it was cut off while it was written, "
                 "or it is another kind of file"
             ) from error
