@@ -39,6 +39,7 @@ REGISTERED: Dict[str, Tuple[str, ...]] = {
     ),
     "criterion": ("vaswani_label_smoothed_cross_entropy",),
     "lr_scheduler": ("vaswani_inverse_sqrt",),
+    "optimizer": ("vaswani_adam",),
     "task": ("vaswani_translation", "vaswani_parsing"),
 }
 
@@ -93,7 +94,7 @@ def _register() -> None:
 
     for module in (checkpoints, preemption, workers):
         module.install()
-    from . import transformer, architectures, criterion, lr_scheduler, translation, parsing  # noqa: F401, I001
+    from . import transformer, architectures, criterion, lr_scheduler, adam, translation, parsing  # noqa: F401, I001
 
 
 if __name__ == _NAME:

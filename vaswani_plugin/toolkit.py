@@ -66,6 +66,7 @@ with quiet_import():
     import fairseq.criterions
     import fairseq.distributed.utils
     import fairseq.models
+    import fairseq.optim
     import fairseq.modules.transformer_layer
     import fairseq.optim.lr_scheduler
     import fairseq.registry
@@ -82,6 +83,7 @@ REGISTRIES: Dict[str, Dict[str, Any]] = {
     "task": fairseq.tasks.TASK_REGISTRY,
     "criterion": fairseq.registry.REGISTRIES["criterion"]["registry"],
     "lr_scheduler": fairseq.registry.REGISTRIES["lr_scheduler"]["registry"],
+    "optimizer": fairseq.registry.REGISTRIES["optimizer"]["registry"],
 }
 
 
