@@ -60,6 +60,7 @@ setup(
             "vaswani-train = vaswani_plugin.tools.train:main",
             "vaswani-average = vaswani_plugin.tools.average:main",
             "vaswani-score = vaswani_plugin.tools.score:main",
+            "vaswani-parseval = vaswani_plugin.tools.parseval:main",
             "vaswani-curves = vaswani_plugin.tools.curves:main",
             "vaswani-corpus = vaswani_plugin.tools.corpus:main",
             "vaswani-convert = vaswani_plugin.tools.convert:main",

@@ -44,12 +44,14 @@ class Sentence:
         return (self.detokenised or self.hypotheses)[0]
 
 
-def read_log(path: Path, nbest: Optional[int] = None) -> List[Sentence]:
+def read_log(path: Path, nbest: Optional[int] = None, must_end: bool = True) -> List[Sentence]:
     """Return the sentences of a finished log, ordered by number.
 
     Args:
         path: standard output of ``fairseq-generate``; other lines between are passed over.
         nbest: how many hypotheses a sentence may have; None means what the log itself says, else the same for all.
+        must_end: refuse a log without the last line, which ``fairseq-interactive`` does not print; whoever takes such
+            a log knows how many sentences there are.
 
     Raises:
         CommandError: the log is unfinished or broken, or a sentence is missing or repeated.
@@ -70,7 +72,7 @@ def read_log(path: Path, nbest: Optional[int] = None) -> List[Sentence]:
             repeated.append(index)
         last = index
         _take(sentences.setdefault(index, Sentence()), tag, rest, f"{path}:{number}")
-    if not finished:
+    if must_end and not finished:
         raise CommandError(f'{path}: unfinished: no line "Generate ... with beam=..." that ends a log')
     repeated += [index for index, sentence in sentences.items() if len(set(sentence.seen)) < len(sentence.seen)]
     _check_complete(path, sentences, repeated, nbest)
