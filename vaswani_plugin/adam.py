@@ -119,8 +119,9 @@ class VaswaniAdam(FairseqAdam):
     """
 
     def __init__(self, cfg: VaswaniAdamConfig, params: Any) -> None:
+        params = list(params)
         super().__init__(cfg, params)
-        if type(self._optimizer) is Adam and not cfg.use_old_adam:  # not where apex's fused kernel has been found
+        if type(self.optimizer) is Adam and not cfg.use_old_adam:  # not where apex's fused kernel has been found
             self._optimizer = FusedAdam(params, **self.optimizer_config)
 
 
