@@ -41,11 +41,11 @@ BAD_PAIRS: List[Tuple[str, Pair]] = [
 
 
 def sentences(count: int, seed: int) -> List[Pair]:
-    """Different pairs: words, and the same words backwards with another ending."""
+    """Different pairs, also from those of another seed: words, and the same words backwards with another ending."""
     rng = random.Random(seed)
     found: Dict[Pair, None] = {}
     while len(found) < count:
-        words = rng.choices(WORDS, k=rng.randint(2, 6))
+        words = [f"{seed:x}", *rng.choices(WORDS, k=rng.randint(2, 6))]
         found[" ".join(words).encode(), " ".join(word + "o" for word in reversed(words)).encode() + b"."] = None
     return list(found)
 

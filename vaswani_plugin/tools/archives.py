@@ -14,6 +14,10 @@ from vaswani_plugin.tools.cli import CommandError, atomic_path, byte_progress, j
 BLOCK_BYTES = 1 << 20
 
 
+class ArchiveError(CommandError):
+    """An archive is not what it should be."""
+
+
 def extract(archive: Path, wanted: Mapping[str, Path]) -> Dict[str, int]:
     """Write members of a tar archive to files that appear only when all of them are complete.
 
@@ -22,10 +26,10 @@ def extract(archive: Path, wanted: Mapping[str, Path]) -> Dict[str, int]:
         wanted: path within the archive to the file to write; a member that ends in ``.gz`` is decompressed.
 
     Returns:
-        The number of lines of each member, those that end at ``\\n`` and a last one without it.
+        The lines of each member, in the order of ``wanted``: those that end at ``\\n`` and a last one without it.
 
     Raises:
-        CommandError: the archive is cut off or damaged, or lacks a member; names both.
+        ArchiveError: the archive is cut off or damaged, or lacks a member; names both.
     """
     lines: Dict[str, int] = {}
     with contextlib.ExitStack() as stack:
@@ -34,11 +38,11 @@ def extract(archive: Path, wanted: Mapping[str, Path]) -> Dict[str, int]:
             for name, content in _members(archive, wanted):
                 lines[name] = _copy(content, partial[name])
         except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise CommandError(f"{archive}: cut off or damaged: {error}") from error
+            raise ArchiveError(f"{archive}: cut off or damaged: {error}") from error
         missing = [name for name in wanted if name not in lines]
         if missing:
-            raise CommandError(f"{archive}: no member {joined(missing)}")
-    return lines
+            raise ArchiveError(f"{archive}: no member {joined(missing)}")
+    return {name: lines[name] for name in wanted}
 
 
 def _members(archive: Path, wanted: Mapping[str, Path]) -> Iterator[Any]:

@@ -17,8 +17,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from vaswani_plugin.tools.cli import CommandError, atomic_path, plural, progress
-from vaswani_plugin.tools.parallel import CHUNK_LINES, line_chunks, ordered_map
+from vaswani_plugin.tools.cli import CommandError, atomic_path, chunk_progress, plural
+from vaswani_plugin.tools.parallel import line_chunks, ordered_map
 
 REASONS = ("encoding", "empty", "too long", "ratio", "duplicate")
 BUCKETS = 64  # files over which the pairs' digests are spread, so that one at a time is in memory
@@ -127,7 +127,7 @@ def clean_pairs(
         paths = [scratch / "source", scratch / "target"] if rules.drop_duplicates else partial
         with open(paths[0], "wb") as source, open(paths[1], "wb") as target, _Digests(scratch) as digests:
             for name, files in corpora.items():
-                chunks = progress(read_pairs(*files), f"clean {name}", unit=f" x {CHUNK_LINES} pairs")
+                chunks = chunk_progress(read_pairs(*files), f"clean {name}", lambda chunk: len(chunk[0]), "pair")
                 for cleaned in ordered_map(_Cleaner(rules), chunks, workers):
                     _tally(reports[name], cleaned)
                     source.writelines(line + b"\n" for line in cleaned.source)

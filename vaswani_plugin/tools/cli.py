@@ -10,9 +10,10 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
 
 PathLike = Union[str, Path]
+Item = TypeVar("Item")
 
 
 class CommandError(Exception):
@@ -152,6 +153,19 @@ def progress(items: Any, description: str, total: Optional[int] = None, unit: st
 
     interval = 0.2 if sys.stderr.isatty() else 5.0
     return tqdm(items, desc=description, total=total, unit=unit, mininterval=interval, file=sys.stderr)
+
+
+def chunk_progress(
+    chunks: Iterable[Item], description: str, length: Callable[[Item], int], unit: str = "line"
+) -> Iterator[Item]:
+    """Yield chunks while a bar counts what is in them; ``length`` says how much that is."""
+    from tqdm import tqdm
+
+    interval = 0.2 if sys.stderr.isatty() else 5.0
+    with tqdm(desc=description, unit=unit, mininterval=interval, file=sys.stderr) as bar:
+        for chunk in chunks:
+            yield chunk
+            bar.update(length(chunk))
 
 
 def byte_progress(description: str, total: Optional[int], initial: int = 0) -> Any:

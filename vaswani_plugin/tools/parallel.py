@@ -13,7 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Callable, Deque, Iterable, Iterator, List, TypeVar
 
-from vaswani_plugin.tools.cli import CommandError, atomic_path, progress
+from vaswani_plugin.tools.cli import CommandError, atomic_path, chunk_progress
 
 CHUNK_LINES = 4_096
 Item = TypeVar("Item")
@@ -78,7 +78,7 @@ def map_lines(function: Callable[[List[bytes]], bytes], source: Path, target: Pa
         CommandError: the disk is full, or a worker died.
     """
     with open(source, "rb") as handle, atomic_path(target) as partial, open(partial, "wb") as sink:
-        chunks = progress(line_chunks(handle), doing, unit=f" x {CHUNK_LINES} lines")
+        chunks = chunk_progress(line_chunks(handle), doing, len)
         sink.writelines(ordered_map(function, chunks, workers))
 
 

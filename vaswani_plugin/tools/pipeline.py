@@ -24,9 +24,9 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from vaswani_plugin.tools import bpe, subwords
 from vaswani_plugin.tools.cleaning import Rules, clean_pairs, unequal
-from vaswani_plugin.tools.cli import CommandError, atomic_path, progress, read_lines
+from vaswani_plugin.tools.cli import CommandError, atomic_path, chunk_progress, read_lines
 from vaswani_plugin.tools.manifest import Manifest
-from vaswani_plugin.tools.parallel import CHUNK_LINES, line_chunks, map_lines, ordered_map
+from vaswani_plugin.tools.parallel import line_chunks, map_lines, ordered_map
 
 SENTENCEPIECE, SUBWORD_NMT = "sentencepiece", "subword-nmt"
 Coder = Callable[[List[bytes]], bytes]
@@ -251,7 +251,7 @@ def count_pieces(paths: Sequence[Path], workers: int) -> Counter[str]:
     counts: Counter[str] = Counter()
     for path in paths:
         with open(path, "rb") as handle:
-            chunks = progress(line_chunks(handle), f"count {path.name}", unit=f" x {CHUNK_LINES} lines")
+            chunks = chunk_progress(line_chunks(handle), f"count {path.name}", len)
             for found in ordered_map(_count_chunk, chunks, workers):
                 counts.update(found)
     return counts

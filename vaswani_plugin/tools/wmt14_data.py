@@ -18,9 +18,9 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from vaswani_plugin.tools.archives import extract
+from vaswani_plugin.tools.archives import ArchiveError, extract
 from vaswani_plugin.tools.cleaning import Rules
 from vaswani_plugin.tools.cli import CommandError, atomic_path, plural
 from vaswani_plugin.tools.download import check, fetch
@@ -142,7 +142,7 @@ def extract_corpus(manifest: Manifest, corpus: Corpus, languages: Sequence[str],
     outputs = [manifest.folder / "raw" / f"{corpus.name}.{language}" for language in languages]
 
     def work() -> None:
-        with contextlib.ExitStack() as stack:
+        with setting_aside(manifest, archive), contextlib.ExitStack() as stack:
             partial = [stack.enter_context(atomic_path(path)) for path in outputs]
             lines = extract(archive, dict(zip(members, partial)))
             check_lines(archive, lines, corpus.lines)
@@ -152,16 +152,30 @@ def extract_corpus(manifest: Manifest, corpus: Corpus, languages: Sequence[str],
     return outputs
 
 
+@contextlib.contextmanager
+def setting_aside(manifest: Manifest, archive: Path) -> Iterator[None]:
+    """Give a downloaded archive another name when it turns out wrong, so that the next run fetches it anew."""
+    try:
+        yield
+    except ArchiveError as error:
+        if archive.parent != manifest.folder / "downloads":
+            raise
+        rejected = archive.with_name(archive.name + ".rejected")
+        manifest.forget(f"fetch {archive.name}")
+        archive.replace(rejected)
+        raise ArchiveError(f"{error} (set aside as {rejected.name})") from error
+
+
 def check_lines(archive: Path, lines: Dict[str, int], published: Optional[int]) -> None:
     """Refuse two members of an archive whose numbers of lines differ from each other or from what is published."""
     (first, count), (second, other) = lines.items()
     if count != other:
-        raise CommandError(
+        raise ArchiveError(
             f"{archive}: {first} has {plural(count, 'line')} but {second} has {plural(other, 'line')}; "
             "parallel files have the same number"
         )
     if published is not None and count != published:
-        raise CommandError(
+        raise ArchiveError(
             f"{archive}: {first} and {second} have {plural(count, 'line')}, but {published:,} are published; "
             "if the archive is right nevertheless, say so with --facts"
         )
@@ -172,7 +186,7 @@ def extract_news_test(manifest: Manifest, test: NewsTest, pair: str, archive: Pa
     outputs = [manifest.folder / "raw" / f"{test.split}.{language}" for language in pair.split("-")]
 
     def work() -> None:
-        with contextlib.ExitStack() as stack:
+        with setting_aside(manifest, archive), contextlib.ExitStack() as stack:
             partial = [stack.enter_context(atomic_path(path)) for path in outputs]
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=manifest.folder, prefix=".sacrebleu.")))
             members = news_test_text(test.sacrebleu, pair, archive, scratch)
