@@ -1,8 +1,8 @@
 """``vaswani-train``: trains with the paper's settings on one worker or many, and resumes by itself.
 
 It chooses how the recipe's effective batch is shared out, starts one ``fairseq-train`` a GPU (or CPU worker) with the
-variables that ``torchrun`` sets, too, and ends them together. Everything that makes a run safe is in the plugin itself
-(``checkpoints.py``, ``preemption.py``), so that the toolkit's own ``fairseq-train`` has it as well.
+variables that ``torchrun`` sets, too, and ends them together. Started by ``torchrun``, it is one of the workers. What
+makes a run safe is in the plugin itself (``checkpoints.py``, ``preemption.py``), so that ``fairseq-train`` has it, too.
 
     vaswani-train data/bin --save-dir checkpoints --source-lang en --target-lang de
     vaswani-train data/bin --save-dir checkpoints --cpu --target-batch 4096 -- --lr 5e-3 --dropout 0.3
@@ -13,108 +13,25 @@ Options after ``--`` go to ``fairseq-train`` as they are and win over the recipe
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import os
 import shlex
 import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from vaswani_plugin.preemption import SAVED_STATUS
-from vaswani_plugin.tools.batch_plan import PAPER_BATCH, USUAL_TOKENS, BatchPlan, plan_batch
+from vaswani_plugin.tools import worker
+from vaswani_plugin.tools.batch_plan import BatchPlan, plan_batch
 from vaswani_plugin.tools.cli import CommandError, run_command
 from vaswani_plugin.tools.supervisor import Command, supervise
+from vaswani_plugin.tools.train_options import build_parser, toolkit_options
 
-#: The paper's training (sections 5.3 and 5.4) in the toolkit's words.
-RECIPE = [
-    "--task", "vaswani_translation", "--share-all-embeddings",
-    "--criterion", "vaswani_label_smoothed_cross_entropy", "--label-smoothing", "0.1",
-    "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-9",
-    "--lr-scheduler", "vaswani_inverse_sqrt", "--warmup-updates", "4000",
-    "--no-progress-bar", "--log-format", "simple", "--log-interval", "100",
-]  # fmt: skip
-
-#: Options of fairseq-train that follow from ours, and the one to give instead.
-OURS = {
-    "--save-dir": "--save-dir", "--arch": "--arch", "-a": "--arch", "--max-update": "--max-update", "--seed": "--seed",
-    "--max-tokens": "--max-tokens", "--update-freq": "--update-freq", "--cpu": "--cpu", "--fp16": "--fp16",
-    "--bf16": "--bf16", "--batch-size": "--max-tokens", "--max-sentences": "--max-tokens",
-    "--tensorboard-logdir": "--tensorboard", "--user-dir": "nothing: the plugin is loaded always",
-    "--distributed-world-size": "--gpus or --workers", "--distributed-rank": "--node-rank",
-    "--distributed-init-method": "--master", "--distributed-port": "--master",
-    "--distributed-no-spawn": "--gpus or --workers", "--device-id": "CUDA_VISIBLE_DEVICES",
-}  # fmt: skip
-
-
-def positive(text: str) -> int:
-    """A whole number above 0."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not '{text}'")
-    return int(text)
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of what comes before ``--``."""
-    parser = argparse.ArgumentParser(
-        prog="vaswani-train",
-        usage="%(prog)s DATA --save-dir DIR [options] [-- OPTIONS OF fairseq-train]",
-        description="Trains with the paper's settings on one worker or many, and resumes by itself.",
-        epilog=f"Exit status: 0 the training is complete; {SAVED_STATUS} it was asked to stop (SIGTERM, SIGUSR1, "
-        "Ctrl-C), has saved, and goes on when the same command is given again; 1 it failed; 2 wrong options.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("data", metavar="DATA", help="folder of the toolkit's binary data")
-    parser.add_argument("--save-dir", type=Path, required=True, metavar="DIR", help="checkpoints and train.log")
-    parser.add_argument("--arch", default="vaswani_base", metavar="NAME", help="architecture (default: %(default)s)")
-    parser.add_argument("--source-lang", metavar="LANG", help="default: as the data's names say")
-    parser.add_argument("--target-lang", metavar="LANG", help="default: as the data's names say")
-    parser.add_argument("--max-update", type=positive, default=100_000, metavar="N", help="default: %(default)s")
-    parser.add_argument("--seed", type=positive, default=1, metavar="N", help="default: %(default)s")
-    half = parser.add_mutually_exclusive_group()
-    half.add_argument("--fp16", action="store_true", help="float16 (on a CPU with weights in float16, too: for trials)")
-    half.add_argument("--bf16", action="store_true", help="matrix products in bfloat16, weights in float32")
-    parser.add_argument("--curves", action="store_true", help="draw DIR/curves.png at the end")
-    parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard logs under DIR/tensorboard")
-    parser.add_argument("--dry-run", action="store_true", help="print the plan and the commands, start nothing")
-    parser.add_argument(
-        "--grace", type=positive, default=600, metavar="SECONDS", help="for saving when asked to stop (default: 600)"
-    )
-    _add_workers(parser.add_argument_group("workers"))
-    _add_batch(parser.add_argument_group("batch"))
-    _add_checkpoints(parser.add_argument_group("checkpoints, beside the last and the best"))
-    return parser
-
-
-def _add_workers(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--gpus", type=positive, metavar="N", help="GPUs of a machine (default: all)")
-    group.add_argument("--cpu", action="store_true", help="train on the processor")
-    group.add_argument("--workers", type=positive, default=1, metavar="N", help="with --cpu: processes (default: 1)")
-    group.add_argument("--nodes", type=positive, default=1, metavar="N", help="machines (default: 1)")
-    group.add_argument("--node-rank", type=int, default=0, metavar="R", help="which of them this is, from 0")
-    group.add_argument("--master", metavar="HOST:PORT", help="where machine 0 is reached; for several machines")
-
-
-def _add_batch(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--target-batch", type=positive, default=PAPER_BATCH, metavar="TOKENS",
-        help="tokens of an update over all workers (default: the paper's %(default)s)",
-    )  # fmt: skip
-    group.add_argument(
-        "--max-tokens", type=positive, metavar="TOKENS",
-        help=f"tokens that a worker takes at once (default: what meets the target with at most {USUAL_TOKENS})",
-    )  # fmt: skip
-    group.add_argument(
-        "--update-freq", type=positive, metavar="N",
-        help="such portions of a worker for one update (default: what meets the target)",
-    )  # fmt: skip
-
-
-def _add_checkpoints(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--save-interval-updates", type=positive, metavar="N", help="save every N updates as well")
-    group.add_argument("--keep-interval-updates", type=positive, metavar="N", help="keep the last N of those")
-    group.add_argument("--keep-last-epochs", type=positive, metavar="N", help="keep the last N epochs (default: all)")
-    group.add_argument("--keep-best", type=positive, metavar="N", help="keep the N best")
+#: What torchrun sets beside the variables that we set as well.
+_TORCHRUN = "TORCHELASTIC_RUN_ID"
 
 
 @dataclass(frozen=True)
@@ -123,7 +40,7 @@ class Place:
 
     Attributes:
         cpu: whether they train on processors.
-        local: workers on this machine.
+        local: workers on this machine; under torchrun, all of them.
         nodes, node_rank: machines, and which of them this is.
         master: host and port of worker 0.
     """
@@ -150,6 +67,10 @@ def place_of(args: argparse.Namespace) -> Place:
         raise CommandError("--cpu and --gpus exclude each other; --workers is the number of processes on a CPU")
     if not args.cpu and args.workers > 1:
         raise CommandError("--workers goes with --cpu; --gpus is the number of workers on GPUs")
+    if _TORCHRUN in os.environ:
+        if args.gpus or args.workers > 1 or args.nodes > 1 or args.master:
+            raise CommandError("torchrun starts the workers; --gpus, --workers, --nodes and --master do not go with it")
+        return Place(args.cpu, int(os.environ["WORLD_SIZE"]), 1, 0, ("", 0))
     if not 0 <= args.node_rank < args.nodes:
         raise CommandError(f"--node-rank must be from 0 to {args.nodes - 1} with --nodes {args.nodes}")
     if args.nodes > 1 and not args.master:
@@ -182,36 +103,6 @@ def _master(given: Optional[str], dry_run: bool) -> Tuple[str, int]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return "127.0.0.1", int(probe.getsockname()[1])
-
-
-def toolkit_options(args: argparse.Namespace, plan: BatchPlan, more: Sequence[str]) -> List[str]:
-    """Return the words of ``fairseq-train`` after its name.
-
-    Raises:
-        CommandError: one of ``more`` is an option that follows from ours.
-    """
-    for word in more:
-        instead = OURS.get(word.split("=")[0])
-        if instead:
-            raise CommandError(f"{word.split('=')[0]} after -- has no place there; give {instead} before it")
-    user_dir = str(Path(__file__).resolve().parents[1])
-    words = [args.data, "--user-dir", user_dir, "--save-dir", str(args.save_dir), "--arch", args.arch, *RECIPE]
-    for name in ("source_lang", "target_lang", "save_interval_updates", "keep_interval_updates", "keep_last_epochs"):
-        if getattr(args, name) is not None:
-            words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
-    if args.keep_best:
-        words += ["--keep-best-checkpoints", str(args.keep_best)]
-    words += ["--max-tokens", str(plan.max_tokens), "--update-freq", str(plan.update_freq)]
-    words += ["--max-update", str(args.max_update), "--seed", str(args.seed)]
-    if args.cpu:
-        words.append("--cpu")
-    if args.fp16:
-        words.append("--memory-efficient-fp16" if args.cpu else "--fp16")  # the toolkit's --fp16 asks for CUDA
-    if args.bf16:
-        words += ["--compute-dtype", "bf16"]
-    if args.tensorboard:
-        words += ["--tensorboard-logdir", str(args.save_dir / "tensorboard")]
-    return [*words, *more]
 
 
 def commands_of(place: Place, options: Sequence[str]) -> List[Command]:
@@ -249,6 +140,10 @@ def train(args: argparse.Namespace, more: Sequence[str]) -> int:
     place = place_of(args)
     plan = plan_batch(place.workers, args.target_batch, args.max_tokens, args.update_freq)
     options = toolkit_options(args, plan, more)
+    if not Path(args.data).is_dir() and not args.dry_run:
+        raise CommandError(f"{args.data}: no such folder")
+    if _TORCHRUN in os.environ:
+        return _be_a_worker(plan, options)
     commands = commands_of(place, options)
     print(f"effective batch: {plan}", flush=True)
     if args.dry_run:
@@ -256,17 +151,39 @@ def train(args: argparse.Namespace, more: Sequence[str]) -> int:
             variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(command.variables.items()))
             print(f"{variables} fairseq-train {shlex.join(options)}")
         return 0
-    if not Path(args.data).is_dir():
-        raise CommandError(f"{args.data}: no such folder")
-    args.save_dir.mkdir(parents=True, exist_ok=True)
     log_path = args.save_dir / ("train.log" if place.node_rank == 0 else f"train.{place.node_rank}.log")
-    with open(log_path, "a", encoding="utf-8") as log:
+    with _alone_in(args.save_dir, place.node_rank), open(log_path, "a", encoding="utf-8") as log:
         print(f"effective batch: {plan}", file=log, flush=True)
         try:
             return supervise(commands, place.workers, log, args.grace)
         finally:
             if args.curves and place.node_rank == 0:
                 _draw(log_path, args)
+
+
+def _be_a_worker(plan: BatchPlan, options: Sequence[str]) -> int:
+    if os.environ.get("RANK") == "0":
+        print(f"effective batch: {plan}", flush=True)
+    sys.argv = ["fairseq-train", *options]
+    return worker.train()
+
+
+@contextlib.contextmanager
+def _alone_in(save_dir: Path, node_rank: int) -> Iterator[None]:
+    """Keep a second training out of the folder meanwhile.
+
+    Raises:
+        CommandError: there is one already.
+    """
+    save_dir.mkdir(parents=True, exist_ok=True)
+    with open(save_dir / f".lock.{node_rank}", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CommandError(f"another training is writing into {save_dir}; choose another --save-dir") from error
+        except OSError:  # a file system without locks
+            pass
+        yield
 
 
 def _draw(log_path: Path, args: argparse.Namespace) -> None:

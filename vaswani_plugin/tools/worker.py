@@ -26,13 +26,8 @@ def die_with(parent: int) -> None:
         raise SystemExit("the process that started this worker is gone")
 
 
-def main() -> int:
-    """Train; the first argument is the parent's process id, the others are ``fairseq-train``'s.
-
-    Returns:
-        The exit status.
-    """
-    die_with(int(sys.argv.pop(1)))
+def train() -> int:
+    """Be ``fairseq-train`` with the words in ``sys.argv``; returns the exit status."""
     from fairseq_cli.train import cli_main
 
     from vaswani_plugin.toolkit import CheckpointError
@@ -44,6 +39,12 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def main() -> int:
+    """Train; the first argument is the parent's process id, the others are ``fairseq-train``'s."""
+    die_with(int(sys.argv.pop(1)))
+    return train()
 
 
 if __name__ == "__main__":
