@@ -107,14 +107,21 @@ def test_a_hypothesis_does_not_see_its_neighbours() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_keys_and_values_are_kept_in_the_given_type(dtype: torch.dtype) -> None:
-    state = new_state(1)
-    state = DecodingState(state.source, None, dtype)
+    source = [(torch.randn(1, H, S, D_K), torch.randn(1, H, S, D_V))]
+    state = DecodingState(source, None, dtype)
     state.begin_step(1)
     keys, values = state.append(0, torch.ones(1, 1, H, D_K), torch.ones(1, 1, H, D_V))
-    assert {one.dtype for one in (keys, values, *state.source[0], state.lineage)} == {dtype}
+    assert {one.dtype for one in (keys, values, state.lineage)} == {dtype}
     found, weights = attend_beam(torch.ones(1, 1, H, D_K), keys, values, state.lineage[:, None])
     assert (found.dtype, weights.dtype) == (torch.float32, dtype)
     assert found.eq(1.0).all()
+
+
+def test_the_source_keeps_its_type() -> None:
+    source = [(torch.randn(1, H, S, D_K), torch.randn(1, H, S, D_V))]
+    (keys, values), *_ = DecodingState(source, None, torch.bfloat16).source
+    assert torch.equal(keys, source[0][0].transpose(2, 3)) and keys.is_contiguous()
+    assert torch.equal(values, source[0][1])
 
 
 def test_rows_that_are_no_hypotheses() -> None:

@@ -99,7 +99,7 @@ def attend_beam(queries: Tensor, keys: Tensor, values: Tensor, mask: Optional[Te
 
     Args:
         queries: (B, K, H, d_k).
-        keys, values: (B, H, S, d_k) and (B, H, S, d_v), contiguous; their dtype is that of all products.
+        keys, values: (B, H, d_k, S), transposed, and (B, H, S, d_v); their dtype is that of all products.
         mask: what is added to the scores, 0 or -inf, broadcastable to (B, H, K, S).
 
     Returns:
@@ -108,7 +108,7 @@ def attend_beam(queries: Tensor, keys: Tensor, values: Tensor, mask: Optional[Te
     n_sentences, width, n_heads, d_k = queries.shape
     folded = torch.empty(n_sentences, n_heads, width, d_k, dtype=keys.dtype, device=keys.device)
     torch.mul(queries.transpose(1, 2), d_k**-0.5, out=folded)
-    scores = torch.bmm(folded.flatten(0, 1), keys.flatten(0, 1).transpose(1, 2))
+    scores = torch.bmm(folded.flatten(0, 1), keys.flatten(0, 1))
     scores = scores.view(n_sentences, n_heads, width, -1)
     if mask is not None:
         scores += mask

@@ -90,17 +90,20 @@ class Int8Linear(PackedLinear):
         self._zero, self._levels = (0, 255) if self.nonnegative else (128, 127)
         self._scales = scales / self._levels  # of the outputs; what is left of a row's scale is its greatest magnitude
         self._zeros = torch.zeros(self.out_features, dtype=torch.int32)
-        # conversion to integers truncates, so that adding a half rounds; a whole row is faster to add than a scalar
-        self._offset = torch.full((self.in_features,), self._zero + 0.5)
+        # the float32 numbers from 2^23 on are integers, whose lowest byte is that of the mantissa: adding rounds; a whole
+        # row is faster to add than a scalar
+        self._offset = torch.full((self.in_features,), float(2**23 + self._zero))
         self._bias = bias
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x (..., D) to (..., N), both float32."""
         rows = x if x.dim() == 2 else x.reshape(-1, self.in_features)
-        greatest = (rows if self.nonnegative else rows.abs()).amax(dim=1, keepdim=True)
-        # a row of zeros becomes 0 / 0, whatever integer that is, and is multiplied by 0 below
-        quantised = torch.addcdiv(self._offset, rows, greatest, value=self._levels)
-        quantised = quantised.to(torch.int16).to(torch.uint8)  # vectorised, unlike the direct conversion
+        greatest = rows.amax(dim=1, keepdim=True)
+        if not self.nonnegative:
+            greatest = torch.maximum(greatest, rows.amin(dim=1, keepdim=True).neg_())
+        # a row of zeros becomes some integers, and is multiplied by 0 below
+        shifted = torch.addcmul(self._offset, rows, self._levels / greatest)
+        quantised = shifted.view(torch.int32).to(torch.uint8)
         y = torch.ops.onednn.qlinear_pointwise(
             quantised,
             1.0,
