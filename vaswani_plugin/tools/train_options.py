@@ -112,7 +112,9 @@ def toolkit_options(args: argparse.Namespace, plan: BatchPlan, more: Sequence[st
         if instead:
             raise CommandError(f"{word.split('=')[0]} after -- has no place there; give {instead} before it")
     user_dir = str(Path(__file__).resolve().parents[1])
-    words = [args.data, "--user-dir", user_dir, "--save-dir", str(args.save_dir), "--arch", args.arch, *RECIPE]
+    given = {word.split("=")[0] for word in more}
+    ours = [word for word in RECIPE if word != "--share-all-embeddings" or "--tie-embeddings" not in given]
+    words = [args.data, "--user-dir", user_dir, "--save-dir", str(args.save_dir), "--arch", args.arch, *ours]
     for name in ("source_lang", "target_lang", "save_interval_updates", "keep_interval_updates", "keep_last_epochs"):
         if getattr(args, name) is not None:
             words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
