@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "vaswani_plugin"
 PURE = {
     "positions", "attention", "layers", "dropout", "smoothing", "schedule", "quantization", "incremental",
     "beam_search", "beam_state", "restrictions", "search_options", "alignment",
+    "trees", "bracketing",
 }  # fmt: skip
 MODULES = {path.stem: path for path in PACKAGE.glob("*.py") if path.stem not in ("__init__", "__main__")}
 

@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Counter as CounterType
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .trees import EMPTY_TAG, ROOT_LABELS, Close, Leaf, Open, Tree, leaves
 
@@ -65,21 +65,29 @@ def counted_words(tree: Tree) -> List[str]:
     return [leaf.word for leaf in leaves(tree) if leaf.tag not in DELETED]
 
 
+def counted_label(label: str) -> Optional[str]:
+    """The label as it is compared; None for a bracket that does not count.
+
+    A label that begins with a hyphen is compared as an empty one, as in EVALB.
+    """
+    core = _LABEL_TAIL.sub("", label)
+    return None if label == "" or (core and core in DELETED) else EQUAL_LABELS.get(core, core)
+
+
 def brackets(tree: Tree, labelled: bool = True) -> List[Bracket]:
     """The brackets that count, in the order in which they close; all labels are "" where they shall not matter."""
     found: List[Bracket] = []
-    begun: List[Bracket] = []
+    begun: List[Tuple[Optional[str], int]] = []
     place = 0
     for event in tree:
         if isinstance(event, Open):
-            label = _LABEL_TAIL.sub("", event.label)
-            begun.append(Bracket(EQUAL_LABELS.get(label, label), place, place))
+            begun.append((counted_label(event.label), place))
         elif isinstance(event, Leaf):
             place += event.tag not in DELETED
         else:
-            bracket = begun.pop()._replace(end=place)
-            if bracket.end > bracket.begin and bracket.label not in DELETED:
-                found.append(bracket if labelled else bracket._replace(label=""))
+            label, begin = begun.pop()
+            if label is not None and begin < place:
+                found.append(Bracket(label if labelled else "", begin, place))
     return found
 
 

@@ -129,7 +129,7 @@ def _outside(word: str) -> str:
 
 
 def bare_label(label: str) -> str:
-    """The label without function tags and indices: ``NP-SBJ-1`` and ``NP=2`` become NP; ``-LRB-`` stays."""
+    """A constituent's label without function tags and indices: ``NP-SBJ-1`` and ``NP=2`` become NP."""
     return _LABEL_TAIL.sub("", label)
 
 
