@@ -74,7 +74,7 @@ def plan_batch(
     else:
         portions = update_freq or max(1, round(target / (workers * max_tokens)))
         plan = BatchPlan(workers, max_tokens, portions, target)
-    if abs(plan.excess) > TOLERANCE:
+    if abs(plan.tokens - target) > TOLERANCE * target:
         raise CommandError(f"{plan}: more than {TOLERANCE:.0%} off; {_advice(plan)}")
     return plan
 
