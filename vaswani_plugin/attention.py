@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .linear import Linear, joint_linear
+
 
 def scaled_dot_product_attention(
     queries: Tensor, keys: Tensor, values: Tensor, forbidden: Optional[Tensor] = None, p_drop: float = 0.0
@@ -55,6 +57,7 @@ def attend(
 ) -> Tensor:
     """The same function through torch's fused kernels, which never hold the weights.
 
+    In bfloat16 on a CPU, where those kernels are slow, it is written out; softmax there computes in float32 too.
     Every row must have a key that it may attend to: the masks of this module see to that.
 
     Args:
@@ -62,10 +65,16 @@ def attend(
         forbidden: bool, broadcastable to (B, H, T, S).
         causal: forbid key j to query i wherever j > i; not together with ``forbidden``.
     """
+    causal = causal and queries.size(2) > 1
+    if queries.dtype == torch.bfloat16 and queries.device.type == "cpu":
+        scores = (queries * queries.size(-1) ** -0.5) @ keys.transpose(-2, -1)  # (B, H, T, S)
+        if causal:
+            forbidden = causal_mask(scores.size(-1))
+        if forbidden is not None:
+            scores = scores.masked_fill_(forbidden, -math.inf)
+        return F.dropout(scores.softmax(dim=-1), p_drop) @ values
     allowed = None if forbidden is None else ~forbidden
-    return F.scaled_dot_product_attention(
-        queries, keys, values, attn_mask=allowed, dropout_p=p_drop, is_causal=causal and queries.size(2) > 1
-    )
+    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=allowed, dropout_p=p_drop, is_causal=causal)
 
 
 def causal_mask(n_tokens: int, device: Optional[torch.device] = None) -> Tensor:
@@ -158,10 +167,10 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"d_k and d_v must be at least 1, but are {self.d_k} and {self.d_v}")
         self.p_drop = p_drop
         d_memory = d_query if d_memory is None else d_memory
-        self.q_proj = nn.Linear(d_query, n_heads * self.d_k)
-        self.k_proj = nn.Linear(d_memory, n_heads * self.d_k)
-        self.v_proj = nn.Linear(d_memory, n_heads * self.d_v)
-        self.out_proj = nn.Linear(n_heads * self.d_v, d_query)
+        self.q_proj = Linear(d_query, n_heads * self.d_k)
+        self.k_proj = Linear(d_memory, n_heads * self.d_k)
+        self.v_proj = Linear(d_memory, n_heads * self.d_v)
+        self.out_proj = Linear(n_heads * self.d_v, d_query)
         self.in_proj: Optional[nn.Module] = None  # what gives queries, keys and values at once, where they are packed
         self.reset_parameters()
 
@@ -173,19 +182,28 @@ class MultiHeadAttention(nn.Module):
         nn.init.zeros_(self.out_proj.bias)
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.view(x.size(0), x.size(1), self.n_heads, -1).transpose(1, 2)  # (B, H, T, d)
+        return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)  # (B, H, T, d)
 
     def keys_and_values(self, memory: Tensor) -> Tuple[Tensor, Tensor]:
         """Project memory (B, S, D) to keys (B, H, S, d_k) and values (B, H, S, d_v)."""
-        return self._heads(self.k_proj(memory)), self._heads(self.v_proj(memory))
+        keys, values = joint_linear(memory, (self.k_proj, self.v_proj))
+        return self._heads(keys), self._heads(values)
 
     def project(self, x: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
         """Queries (..., H * d_k), keys (..., H * d_k) and values (..., H * d_v) of the same x (..., D)."""
         if self.in_proj is None:
-            return self.q_proj(x), self.k_proj(x), self.v_proj(x)
+            queries, keys, values = joint_linear(x, (self.q_proj, self.k_proj, self.v_proj))
+            return queries, keys, values
         d_keys, d_values = self.n_heads * self.d_k, self.n_heads * self.d_v
         queries, keys, values = self.in_proj(x).split((d_keys, d_keys, d_values), dim=-1)
         return queries, keys, values
+
+    def to_itself(
+        self, x: Tensor, forbidden: Optional[Tensor] = None, causal: bool = False, need_weights: bool = False
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Self-attention: ``forward`` from x (B, T, D) to its own keys and values."""
+        queries, keys, values = self.project(x)
+        return self._attend(queries, self._heads(keys), self._heads(values), forbidden, causal, need_weights)
 
     def forward(
         self,
@@ -211,15 +229,27 @@ class MultiHeadAttention(nn.Module):
         Returns:
             Output (B * K, T, D), and weights (B * K, H, T, S) or None.
         """
-        n_rows, n_queries = query.shape[:2]
+        return self._attend(self.q_proj(query), keys, values, forbidden, causal, need_weights)
+
+    def _attend(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        forbidden: Optional[Tensor],
+        causal: bool,
+        need_weights: bool,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """``forward`` from projected queries (B * K, T, H * d_k)."""
+        n_rows, n_queries = queries.shape[:2]
         n_shared = n_rows // keys.size(0)
-        folded = self.q_proj(query).view(keys.size(0), n_shared * n_queries, -1)
+        folded = queries.reshape(keys.size(0), n_shared * n_queries, -1)
         heads = self._heads(folded)  # (B, H, K * T, d_k)
         p_drop = self.p_drop if self.training else 0.0
         weights = None
         if need_weights:
             if causal:
-                forbidden = causal_mask(n_queries, query.device)
+                forbidden = causal_mask(n_queries, queries.device)
             context, weights = scaled_dot_product_attention(heads, keys, values, forbidden, p_drop)
             weights = weights.view(keys.size(0), self.n_heads, n_shared, n_queries, -1)
             weights = weights.transpose(1, 2).reshape(n_rows, self.n_heads, n_queries, -1)

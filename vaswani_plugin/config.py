@@ -16,6 +16,7 @@ from typing import Any, Dict, Optional, cast
 from fairseq.dataclass import FairseqDataclass
 
 from .layers import ACTIVATIONS, LayerConfig
+from .linear import COMPUTE_DTYPES
 from .positions import SINUSOID_LAYOUTS
 
 TIES = ("all", "decoder", "none")
@@ -84,6 +85,10 @@ class VaswaniConfig(FairseqDataclass):
     checkpoint_activations: bool = _option(
         False, "compute each layer's activations again in the backward pass instead of keeping them"
     )
+    compute_dtype: str = _option(
+        "fp32",
+        "type of the matrix products when training, with weights in float32: fp32, or bf16 on a CPU or GPU that has it",
+    )
     max_source_positions: int = _option(1024, "longest source that learned positions can encode; sinusoids: no limit")
     max_target_positions: int = _option(1024, "longest target that learned positions can encode; sinusoids: no limit")
 
@@ -142,7 +147,8 @@ def check_config(cfg: VaswaniConfig) -> None:
     """Refuse what no layer would notice.
 
     Raises:
-        ValueError: a size or probability out of range, an unknown activation or positional layout, contradictory ties.
+        ValueError: a size or probability out of range, an unknown activation, positional layout or type, contradictory
+            ties.
     """
     for side in ("encoder", "decoder"):
         n_layers, layerdrop = getattr(cfg, f"{side}_layers"), getattr(cfg, f"{side}_layerdrop")
@@ -155,4 +161,6 @@ def check_config(cfg: VaswaniConfig) -> None:
         raise ValueError(
             f"--positional-layout must be one of {', '.join(SINUSOID_LAYOUTS)}, but is {cfg.positional_layout!r}"
         )
+    if cfg.compute_dtype not in COMPUTE_DTYPES:
+        raise ValueError(f"--compute-dtype must be one of {', '.join(COMPUTE_DTYPES)}, but is {cfg.compute_dtype!r}")
     tied_embeddings(cfg)

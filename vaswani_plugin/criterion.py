@@ -105,7 +105,12 @@ class VaswaniLabelSmoothedCrossEntropy(FairseqCriterion):
         if projection is not None:
             features = model(**sample["net_input"], features_only=True)[0]
             loss, nll = chunked_smoothed_cross_entropy(
-                features[scored], projection.weight, projection.bias, target[scored], self.eps
+                features[scored],
+                projection.weight,
+                projection.bias,
+                target[scored],
+                self.eps,
+                dtype=getattr(projection, "product_dtype", None),
             )
         else:
             net_output = model(**sample["net_input"])

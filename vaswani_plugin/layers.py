@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from .attention import MultiHeadAttention, attend_beam
 from .dropout import dropout
 from .incremental import DecodingState, KeysValues
+from .linear import Linear
 
 ACTIVATIONS: Dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -72,8 +73,8 @@ class Layer(nn.Module):
         self.config = config
         self.self_attn = self._attention(d_memory=None)
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
-        self.fc1 = nn.Linear(config.d_model, config.d_ff)
-        self.fc2 = nn.Linear(config.d_ff, config.d_model)
+        self.fc1 = Linear(config.d_model, config.d_ff)
+        self.fc2 = Linear(config.d_ff, config.d_model)
         self.final_layer_norm = nn.LayerNorm(config.d_model)
 
     def _attention(self, d_memory: Optional[int]) -> MultiHeadAttention:
@@ -110,8 +111,7 @@ class EncoderLayer(Layer):
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """Map x (B, S, D) to (B, S, D); forbidden is broadcastable to (B, H, S, S), weights are (B, H, S, S)."""
         query = self._before(x, self.self_attn_layer_norm)
-        keys, values = self.self_attn.keys_and_values(query)
-        attended, weights = self.self_attn(query, keys, values, forbidden, need_weights=need_weights)
+        attended, weights = self.self_attn.to_itself(query, forbidden, need_weights=need_weights)
         x = self._after(x, attended, self.self_attn_layer_norm)
         return self._feed_forward(x), weights
 
@@ -148,8 +148,7 @@ class DecoderLayer(Layer):
             Output, and the weights of self-attention (B, H, T, T) and over the source (B, H, T, S) where asked for.
         """
         query = self._before(x, self.self_attn_layer_norm)
-        keys, values = self.self_attn.keys_and_values(query)
-        attended, weights = self.self_attn(query, keys, values, forbidden, causal and forbidden is None, need_weights)
+        attended, weights = self.self_attn.to_itself(query, forbidden, causal and forbidden is None, need_weights)
         x = self._after(x, attended, self.self_attn_layer_norm)
 
         query = self._before(x, self.encoder_attn_layer_norm)

@@ -11,8 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-#: Tokens whose logits are held at once: 256 rows of 8,000 float32 are 8 MB.
-CHUNK_TOKENS = 256
+from .linear import autocast_dtype
+
+#: Tokens whose logits are held at once: 256 rows of 8,000 float32 are 8 MB. In half precision the sum of the chunks'
+#: gradients costs more than the products, so that chunks are longer.
+CHUNK_TOKENS, HALF_CHUNK_TOKENS = 256, 1024
 
 
 def smoothing_weights(eps: float, n_classes: int) -> Tuple[float, float]:
@@ -59,13 +62,20 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Optional[Tensor], target: Tensor, eps: float, chunk_tokens: int
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Optional[Tensor],
+        target: Tensor,
+        eps: float,
+        chunk_tokens: int,
+        dtype: torch.dtype,
     ) -> Tuple[Tensor, Tensor]:
-        ctx.settings = eps, chunk_tokens
+        ctx.settings = eps, chunk_tokens, dtype
         differentiate = any(ctx.needs_input_grad[:3])
-        ctx.at_once = differentiate and hidden.dtype != torch.float16
+        ctx.at_once = differentiate and dtype != torch.float16
         gradients = _Gradients(hidden, weight, bias) if ctx.at_once else None
-        loss, nll = _loss_by_chunks(hidden, weight, bias, target, eps, chunk_tokens, gradients)
+        loss, nll = _loss_by_chunks(hidden, weight, bias, target, eps, chunk_tokens, dtype, gradients)
         if gradients is not None:
             ctx.save_for_backward(*gradients.tensors())
         elif differentiate:
@@ -81,29 +91,34 @@ class _ChunkedLoss(torch.autograd.Function):
         else:
             hidden, weight, bias, target = ctx.saved_tensors
             gradients = _Gradients(hidden, weight, bias, scale)
-            eps, chunk_tokens = ctx.settings
-            _loss_by_chunks(hidden, weight, bias, target, eps, chunk_tokens, gradients)
+            eps, chunk_tokens, dtype = ctx.settings
+            _loss_by_chunks(hidden, weight, bias, target, eps, chunk_tokens, dtype, gradients)
             made = gradients.tensors()
-        return (*made, None, None, None)
+        return (*made, None, None, None, None)
 
 
 class _Gradients:
     """The gradients of ``scale * loss``, gathered chunk by chunk, those of the parameters in float32."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, bias: Optional[Tensor], scale: Optional[Tensor] = None) -> None:
-        self.weight_dtype, self.parameters, self.scale = weight.dtype, weight, scale
+        self.weight_dtype, self.scale = weight.dtype, scale
         self.hidden = torch.empty_like(hidden)
         self.weight = torch.zeros_like(weight, dtype=_accumulator(weight))
         self.bias = None if bias is None else torch.zeros_like(bias, dtype=_accumulator(bias))
 
-    def add(self, start: int, rows: Tensor, grad_logits: Tensor) -> None:
-        """Take in the gradient of one chunk's logits (C, V), whose hidden rows (C, D) begin at ``start``."""
+    def add(self, start: int, rows: Tensor, weight: Tensor, grad_logits: Tensor) -> None:
+        """Take in the gradient of one chunk's logits (C, V).
+
+        Args:
+            start: where the chunk begins.
+            rows, weight: (C, D) and (V, D), the factors whose product the logits are.
+        """
         if self.scale is not None:
             grad_logits = grad_logits * self.scale
         if self.bias is not None:
             self.bias += grad_logits.sum(dim=0)
         grad_logits = grad_logits.to(rows.dtype)
-        self.hidden[start : start + rows.size(0)] = grad_logits @ self.parameters
+        self.hidden[start : start + rows.size(0)] = grad_logits @ weight
         if self.weight.dtype == rows.dtype:
             self.weight.addmm_(grad_logits.t(), rows)
         else:
@@ -125,13 +140,15 @@ def _loss_by_chunks(
     target: Tensor,
     eps: float,
     chunk_tokens: int,
+    dtype: torch.dtype,
     gradients: Optional[_Gradients],
 ) -> Tuple[Tensor, Tensor]:
     on_gold, on_all = smoothing_weights(eps, weight.size(0))
     loss = torch.zeros((), dtype=_accumulator(hidden), device=hidden.device)
+    weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
     nll = torch.zeros_like(loss)
     for start in range(0, hidden.size(0), chunk_tokens):
-        rows = hidden[start : start + chunk_tokens]
+        rows = hidden[start : start + chunk_tokens].to(dtype)
         gold = target[start : start + chunk_tokens].unsqueeze(1)
         log_probs = F.linear(rows, weight, bias).to(loss.dtype).log_softmax(dim=1)  # (C, V)
         chunk_nll = -log_probs.gather(1, gold).sum()
@@ -140,7 +157,7 @@ def _loss_by_chunks(
         if gradients is not None:  # d loss / d logits = p - on_all everywhere, and - on_gold more at the gold token
             grad_logits = log_probs.exp_().sub_(on_all)
             grad_logits.scatter_add_(1, gold, torch.full_like(gold, -on_gold, dtype=loss.dtype))
-            gradients.add(start, rows, grad_logits)
+            gradients.add(start, rows, weight, grad_logits)
     return loss, nll
 
 
@@ -150,18 +167,21 @@ def chunked_smoothed_cross_entropy(
     bias: Optional[Tensor],
     target: Tensor,
     eps: float,
-    chunk_tokens: int = CHUNK_TOKENS,
+    chunk_tokens: Optional[int] = None,
+    dtype: Optional[torch.dtype] = None,
 ) -> Tuple[Tensor, Tensor]:
     """The pre-softmax projection and ``smoothed_cross_entropy`` summed over tokens, without the (N, V) table.
 
     Value and gradients are those of the plain form; extra memory grows with chunk_tokens * V. Softmax and sums are
-    computed in float32 (in float64 for float64).
+    computed in float32 (in float64 for float64). Under autocasting the products have the type that it asks for.
 
     Args:
         hidden: the decoder's output, (N, D).
         weight: (V, D).
         bias: (V,) or None.
         target: int64 (N,), no padding.
+        chunk_tokens: how many tokens' logits are held at once; by default 256, and 1,024 in half precision.
+        dtype: in which the projection and its gradients are multiplied; by default that of hidden.
 
     Returns:
         Summed smoothed loss, and summed negative log-likelihood, which carries no gradient.
@@ -169,8 +189,16 @@ def chunked_smoothed_cross_entropy(
     Raises:
         ValueError: eps outside [0, 1), a vocabulary below 2, or a chunk below one token.
     """
+    smoothing_weights(eps, weight.size(0))
+    asked = autocast_dtype(hidden.device)
+    if asked is not None:
+        dtype = asked
+        hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+    dtype = hidden.dtype if dtype is None else dtype
+    if chunk_tokens is None:
+        chunk_tokens = CHUNK_TOKENS if dtype.itemsize > 2 else HALF_CHUNK_TOKENS
     if chunk_tokens < 1:
         raise ValueError(f"a chunk holds at least 1 token, but chunk_tokens is {chunk_tokens}")
-    smoothing_weights(eps, weight.size(0))
-    loss, nll = _ChunkedLoss.apply(hidden, weight, bias, target, eps, chunk_tokens)
+    with torch.autocast(hidden.device.type, enabled=False):
+        loss, nll = _ChunkedLoss.apply(hidden, weight, bias, target, eps, chunk_tokens, dtype)
     return loss, nll

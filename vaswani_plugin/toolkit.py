@@ -66,8 +66,8 @@ with quiet_import():
     import fairseq.criterions
     import fairseq.distributed.utils
     import fairseq.models
-    import fairseq.optim
     import fairseq.modules.transformer_layer
+    import fairseq.optim
     import fairseq.optim.lr_scheduler
     import fairseq.registry
     import fairseq.tasks

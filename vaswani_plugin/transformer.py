@@ -17,10 +17,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from .attention import causal_padding_mask, key_padding_mask
+from .compute_dtype import ComputeDtype
 from .config import BASE, VaswaniConfig, check_config, fill_missing, layer_config, tied_embeddings
 from .dropout import dropout
 from .incremental import DecodingState
 from .layers import DecoderLayer, EncoderLayer
+from .linear import Linear
 from .lr_scheduler import tell_scheduler
 from .positions import LearnedPositions, SinusoidalPositions
 
@@ -163,7 +165,7 @@ class VaswaniDecoder(_Side, FairseqIncrementalDecoder):
     ) -> None:
         FairseqIncrementalDecoder.__init__(self, dictionary)
         self._build(cfg, "decoder", embed_tokens, DecoderLayer)
-        self.output_projection = nn.Linear(embed_tokens.embedding_dim, embed_tokens.num_embeddings, bias=False)
+        self.output_projection = Linear(embed_tokens.embedding_dim, embed_tokens.num_embeddings, bias=False)
         if tie_projection:
             self.output_projection.weight = embed_tokens.weight
         else:
@@ -293,6 +295,8 @@ class VaswaniTransformer(FairseqEncoderDecoderModel):
     decoder: VaswaniDecoder
     #: Whether the model will never train again, so that its weights may be laid out for translating.
     only_translates = False
+    #: In which type whole sentences are computed; what translates word by word follows ``--decode-precision``.
+    compute_dtype = ComputeDtype("fp32")
 
     def prepare_for_inference_(self, cfg: Any) -> None:
         """Note what the toolkit's commands that only translate announce before they do."""
@@ -330,7 +334,9 @@ class VaswaniTransformer(FairseqEncoderDecoderModel):
             target_embedding = _embedding(len(target), cfg.decoder_embed_dim, target.pad())
         encoder = VaswaniEncoder(cfg, source, source_embedding)
         decoder = VaswaniDecoder(cfg, target, target_embedding, tie_projection=tie != "none")
-        return cls(encoder, decoder)
+        model = cls(encoder, decoder)
+        model.compute_dtype = ComputeDtype(cfg.compute_dtype)
+        return model
 
     def forward(
         self,
@@ -343,6 +349,7 @@ class VaswaniTransformer(FairseqEncoderDecoderModel):
         return_all_hiddens: bool = False,
     ) -> Tuple[Tensor, Dict[str, List[Any]]]:
         """Logits (B, T, V) of every next token, or features (B, T, D), with the decoder's extras."""
+        self.compute_dtype.settle(self)
         encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens=return_all_hiddens)
         decoder_out: Tuple[Tensor, Dict[str, List[Any]]] = self.decoder(
             prev_output_tokens,
