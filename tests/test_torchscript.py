@@ -31,5 +31,4 @@ def test_the_toolkits_generator_can_be_scripted() -> None:
     from fairseq.sequence_generator import SequenceGenerator
 
     ours = model(1).eval()
-    ours.prepare_for_inference_(None)
     torch.jit.script(SequenceGenerator([ours], ours.decoder.dictionary, beam_size=2))
