@@ -328,6 +328,11 @@ def test_options_have_the_toolkits_names_and_the_papers_defaults(caplog: pytest.
     assert [r.getMessage() for r in caplog.records] == [
         "--nbest 10 is more than --beam 4, which is as many hypotheses as there will be"
     ]
+    caplog.clear()
+    search_options(Namespace(retain_dropout=True))
+    assert [r.getMessage() for r in caplog.records] == [
+        "--retain-dropout has no effect: this model never drops anything when it translates"
+    ]
 
 
 @pytest.mark.parametrize(

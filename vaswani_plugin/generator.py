@@ -222,6 +222,8 @@ def search_options(args: Any, penalty: str = "wu", ending: str = "bound") -> Sea
         logger.warning(
             "--nbest %d is more than --beam %d, which is as many hypotheses as there will be", n_best, beam_size
         )
+    if getattr(args, "retain_dropout", False):
+        logger.warning("--retain-dropout has no effect: this model never drops anything when it translates")
     return SearchOptions(
         beam_size=beam_size,
         alpha=0.0 if getattr(args, "unnormalized", False) else getattr(args, "lenpen", paper.alpha),
