@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import List, Sequence
 
@@ -291,3 +293,45 @@ def test_the_numbers_are_not_written_over_what_was_read(
     error = f"{files[read]}: is one of the files to read; give what is made another name"
     assert capsys.readouterr().err == f"vaswani-score: error: {error}\n"
     assert files[read].read_text("utf-8") == "a\n"
+
+
+def test_pieces_of_subword_nmt_become_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [*block(1, "zwei Hä@@ us@@ er , Test @-@ Satz ."), *block(0, "&quot; ein Haus &quot; ab@@"), FINAL]
+    log, ref = write(tmp_path / "log", lines), write(tmp_path / "ref", ['"ein Haus" ab', "zwei Häuser, Test-Satz."])
+    assert run_score("--log", log, "--ref", ref, "--subword-nmt", "--samples", 2) == 0
+    out = capsys.readouterr().out
+    assert '  translation: "ein Haus" ab\n' in out
+    assert "  translation: zwei Häuser, Test-Satz.\n" in out
+    assert "bleu: BLEU = 100.00" in out
+
+
+def test_the_command_lines_of_sacrebleu_and_the_toolkit_agree(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    references = [
+        " ".join(rng.choices(["Haus", "Test-Satz", "ist", "blau", ",", "3.5"], k=rng.randint(4, 12))) for _ in range(40)
+    ]
+    hypotheses = [" ".join(word for word in line.split() if rng.random() < 0.9) for line in references]
+    hyp, ref = write(tmp_path / "hyp", hypotheses), write(tmp_path / "ref", references)
+    words = ["--hyp", hyp, "--ref", ref, "--tokenised", "--compound-split", "--json", tmp_path / "out.json"]
+    assert run_score(*words) == 0
+    result = json.loads((tmp_path / "out.json").read_text("utf-8"))
+
+    command = [sys.executable, "-m", "sacrebleu", str(ref), "-i", str(hyp), "-m", "bleu", "chrf", "-w", "8"]
+    published = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    assert [entry["score"] for entry in published] == [round(result[name]["score"], 8) for name in ("bleu", "chrf")]
+    for name, split in (("tokenised_bleu", False), ("compound_split_bleu", True)):
+        system = write(tmp_path / "system", score.moses_tokens(hypotheses, "de", split))
+        truth = write(tmp_path / "truth", score.moses_tokens(references, "de", split))
+        code = "from fairseq_cli.score import cli_main; cli_main()"
+        printed = run("python", code, "--sys", system, "--ref", truth).ok().out
+        (found,) = [line for line in printed.splitlines() if line.startswith("BLEU4 = ")]
+        assert float(found.split()[2].rstrip(",")) == round(result[name]["score"], 2)
+
+
+def test_an_unfinished_log_gives_no_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, ref = write(tmp_path / "log", whole_log()[:-1]), write(tmp_path / "ref", HYPOTHESES)
+    assert run_score("--log", log, "--ref", ref, "--compound-split", "--json", tmp_path / "o.json") == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.endswith('log: unfinished: no line "Generate ... with beam=..." that ends a log\n')
+    assert not (tmp_path / "o.json").exists()

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
+from vaswani_plugin.tools.bpe import detokenise, join_merges
 from vaswani_plugin.tools.cli import CommandError, atomic_path, plural, read_lines, refuse_overwriting, run_command
 from vaswani_plugin.tools.generation_log import read_log
 
@@ -85,9 +86,13 @@ def read_hypotheses(args: argparse.Namespace) -> Dict[str, List[Optional[str]]]:
         sources = list(read_lines(args.src))
         check_counts(args.src, len(sources), str(args.log or args.hyp), len(hypotheses))
     if args.sentencepiece:
-        hypotheses = [join_pieces(text) for text in hypotheses if text is not None]
+        hypotheses = [join_pieces(text or "") for text in hypotheses]
         if args.src is None:
             sources = [None if text is None else join_pieces(text) for text in sources]
+    if args.subword_nmt:
+        hypotheses = [detokenise(join_merges(text or ""), args.lang) for text in hypotheses]
+        if args.src is None:
+            sources = [None if text is None else join_merges(text) for text in sources]
     return {"hypotheses": hypotheses, "sources": sources}
 
 
@@ -121,7 +126,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--ref", type=Path, required=True, metavar="FILE", help="the raw reference, one a line")
     parser.add_argument("--src", type=Path, metavar="FILE", help="the raw source, for --samples")
     parser.add_argument("--nbest", type=int, metavar="N", help="with --log: the size of its n-best lists")
-    parser.add_argument("--sentencepiece", action="store_true", help="join SentencePiece pieces to text first")
+    pieces = parser.add_mutually_exclusive_group()
+    pieces.add_argument("--sentencepiece", action="store_true", help="join SentencePiece pieces to text first")
+    pieces.add_argument(
+        "--subword-nmt", action="store_true", help="join pieces that end in @@ and undo the Moses tokens (--lang) first"
+    )
     parser.add_argument("--tokenised", action="store_true", help="also give the BLEU of Moses tokens")
     parser.add_argument("--lang", default="de", metavar="LANG", help="language of the Moses tokens (default: de)")
     parser.add_argument("--compound-split", action="store_true", help="also split compounds in the Moses tokens (de)")
