@@ -1,4 +1,4 @@
-"""``vaswani-benchmark``: how fast this machine translates, by the toolkit, by this plugin and by CTranslate2.
+"""``vaswani-benchmark generate``: how fast this machine translates, by the toolkit, this plugin and CTranslate2.
 
 Every system has the same weights and the same sentences in the same batches, the same beam and length penalty. The
 systems take turns within one run, and their medians count. Each runs in a process of its own.
@@ -9,19 +9,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
-import json
-import os
-import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from vaswani_plugin.architectures import CHANGES
 from vaswani_plugin.quantization import obstacle
 from vaswani_plugin.tools import benchmark_material as materials
 from vaswani_plugin.tools import benchmark_report as report
+from vaswani_plugin.tools import benchmark_train
+from vaswani_plugin.tools.benchmark_process import all_processors, note, started
 from vaswani_plugin.tools.benchmark_worker import Material, Search, request
 from vaswani_plugin.tools.cli import CommandError, joined, plural, positive, progress, run_command
 from vaswani_plugin.tools.pictures import check_format
@@ -36,44 +34,8 @@ SYSTEMS: Dict[str, Tuple[str, str]] = {
     "ctranslate2-int8": ("ctranslate2", "int8"),
 }
 CONFIGS = ("tiny", "base")
-
-
-@dataclass
-class Worker:
-    """A system's process.
-
-    Fields:
-        name: a key of ``SYSTEMS``.
-        runs: its answers.
-    """
-
-    name: str
-    process: subprocess.Popen[str]
-    runs: List[Dict[str, Any]] = field(default_factory=list)
-
-    def ask(self, line: str) -> Dict[str, Any]:
-        """Send a line and wait for the answer.
-
-        Raises:
-            CommandError: the system fails; says how.
-        """
-        stdin, stdout, answer = self.process.stdin, self.process.stdout, ""
-        if stdin is not None and stdout is not None:
-            with contextlib.suppress(BrokenPipeError):
-                stdin.write(line + "\n")
-                stdin.flush()
-            answer = stdout.readline()
-        if not answer:
-            raise CommandError(f"{self.name} ended with status {self.process.wait()}")
-        content: Dict[str, Any] = json.loads(answer)
-        if "error" in content:
-            raise CommandError(f"{self.name} fails: {content['error']}")
-        return content
-
-
-def note(text: str) -> None:
-    """Tell on stderr how far things are."""
-    print(f"vaswani-benchmark: {text}", file=sys.stderr, flush=True)
+#: What a system's process runs.
+SCRIPT = materials.PLUGIN / "tools" / "benchmark_worker.py"
 
 
 def missing(name: str) -> Optional[str]:
@@ -82,21 +44,6 @@ def missing(name: str) -> Optional[str]:
     if system == "ctranslate2" and importlib.util.find_spec("ctranslate2") is None:
         return "it is not installed; pip install 'vaswani-plugin[export]'"
     return obstacle(precision) if system == "vaswani_plugin" and precision != "fp32" else None
-
-
-@contextlib.contextmanager
-def started(name: str, threads: int) -> Iterator[Worker]:
-    """A process that is about to load a system."""
-    package = str(materials.PLUGIN.parent)
-    path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
-    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, str(materials.PLUGIN / "tools" / "benchmark_worker.py")]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
-    try:
-        yield Worker(name, process)
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def measure(
@@ -117,7 +64,7 @@ def measure(
                     note(f"loading {name}")
                     if SYSTEMS[name][0] == "ctranslate2":
                         materials.convert_for_ctranslate2(material, SYSTEMS[name][1])
-                    worker = stack.enter_context(started(name, search.threads))
+                    worker = stack.enter_context(started(name, SCRIPT, search.threads))
                     worker.ask(request(*SYSTEMS[name], material, search))
                     workers.append(worker)
                 except CommandError as error:
@@ -197,11 +144,13 @@ def system_names(text: str) -> List[str]:
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     description, _, rest = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(prog="vaswani-benchmark", description=description, epilog=rest)
+    parser = argparse.ArgumentParser(
+        prog="vaswani-benchmark", description="How fast this machine translates and trains."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     command = commands.add_parser("generate", help="how fast translating is", description=description, epilog=rest)
     add = command.add_argument
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = all_processors()
     add("--config", choices=CONFIGS, required=True, help="tiny, which has learned, or base with random weights")
     add("--checkpoint", type=Path, metavar="PATH", help="for tiny: a checkpoint, or a training's folder")
     add("--data", type=Path, metavar="BIN", help="for tiny: the binary data that belongs to the checkpoint")
@@ -218,6 +167,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--json", type=Path, metavar="FILE", help="write the rows here")
     add("--plot", type=Path, metavar="FILE", help="draw them here")
     command.set_defaults(run=generate)
+    benchmark_train.add_command(commands)
     return parser
 
 

@@ -80,9 +80,13 @@ def per_cpu_second(row: Row) -> float:
     return tokens / statistics.median(row["cpu_seconds"])
 
 
-def table(rows: Sequence[Row]) -> str:
-    """The rows as text, without columns that nobody fills."""
-    columns = [column for column in COLUMNS if any(row.get(column[1]) is not None for row in rows)]
+def table(rows: Sequence[Row], columns: Sequence[Tuple[str, str, str]] = COLUMNS) -> str:
+    """The rows as text, without columns that nobody fills.
+
+    Args:
+        columns: title, key of a row, and format of each column.
+    """
+    columns = [column for column in columns if any(row.get(column[1]) is not None for row in rows)]
     cells = [[title for title, _, _ in columns]]
     for row in rows:
         cells.append(["" if row[key] is None else format(row[key], style) for _, key, style in columns])
