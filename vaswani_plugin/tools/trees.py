@@ -129,7 +129,8 @@ def read_splits(job: TreesJob) -> List[Path]:
     """Write words, linear trees and clean gold trees of every split; training trees without words are left out."""
     written = []
     for split, paths in job.splits.items():
-        trees = [clean(tree) for path in progress(paths, f"read {split}", unit="file") for tree in read_tree_file(path)]
+        with progress(paths, f"read {split}", unit="file") as files:  # closed before an error is told
+            trees = [clean(tree) for path in files for tree in read_tree_file(path)]
         kept = [tree for tree in trees if tree] if split == "train" else trees
         if not any(kept):
             raise CommandError(f"--{split}: no tree holds a word")
