@@ -33,9 +33,11 @@ USAGE
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=scripts/common.sh
 source "$root/scripts/common.sh"
+# shellcheck source=scripts/steps.sh
+source "$root/scripts/steps.sh"
 
 corpus='' source_lang=en target_lang=de test_prefix='' arch=vaswani_tiny seed=1 dropout=''
-vocab_size='' max_update='' max_tokens='' lr='' warmup='' average='' work='' venv=$root/.venv-quickstart dry_run=no
+vocab_size='' max_update='' max_tokens='' lr='' warmup='' average='' work='' venv=$root/.venv-quickstart mode=run
 
 while [[ $# -gt 0 ]]; do
     case $1 in
@@ -44,7 +46,7 @@ while [[ $# -gt 0 ]]; do
             exit 0
             ;;
         --dry-run)
-            dry_run=yes
+            mode=dry-run
             shift
             continue
             ;;
@@ -139,55 +141,11 @@ fi
 
 # --- steps -------------------------------------------------------------------------------------------------------------
 
-stamps=()   # "name:stamp file" of every step so far, for the table at the end
-changed=no  # whether a step was run, so that what was made from its old result has to be made anew
-
-# step NAME STAMP KEY COMMAND...: run the command unless STAMP holds the same command and KEY; log, time and stamp it.
-step() {
-    local name=$1 stamp=$2 key=$3 status=0 begin took
-    shift 3
-    stamps+=("$name:$stamp")
-    if [[ $dry_run == yes ]]; then
-        printf '%q ' "$@"
-        echo
-        return
-    fi
-    if [[ $changed == no && -f $stamp && $(sed 1d "$stamp") == "$* $key" ]]; then
-        echo "== $name: done before"
-        return
-    fi
-    echo "== $name"
-    rm -f "$stamp"
-    mkdir -p "$work/logs"
-    begin=$SECONDS
-    # Only a training's log is appended to, so that it keeps its curves when it resumes.
-    [[ $name == train ]] || rm -f "$work/logs/$name.log"
-    "$@" 2>&1 </dev/null | tee -a "$work/logs/$name.log" || status=$?
-    took=$((SECONDS - begin))
-    if [[ $status -ne 0 ]]; then
-        die "step '$name' failed with status $status after $took s; its output is in $work/logs/$name.log"
-    fi
-    mkdir -p "$(dirname "$stamp")"
-    printf '%s\n%s\n' "$took" "$* $key" >"$stamp"
-    changed=yes
-}
-
-# Keeps a training from going on with checkpoints that other settings or other text made.
-guard_checkpoints() {
-    local identity=$1 file=$work/checkpoints/settings
-    [[ $dry_run == no ]] || return 0
-    if [[ -f $file && $(cat "$file") != "$identity" ]]; then
-        die "$work/checkpoints holds a training with other settings or other text; choose another --work or remove $work"
-    fi
-    mkdir -p "$work/checkpoints"
-    echo "$identity" >"$file"
-}
-
 export PYTHONUNBUFFERED=1
 cores=$(getconf _NPROCESSORS_ONLN)
 # A model this small gains nothing from more threads.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores < 4 ? cores : 4))}
-[[ $dry_run == yes ]] || mkdir -p "$work"
+[[ $mode == dry-run ]] || mkdir -p "$work"
 
 # An environment may serve several work folders, so its stamps lie in it.
 python=$venv/bin/python
@@ -211,14 +169,14 @@ for split in "$train" "$valid" "$test"; do
     inputs+=("$data/$split.$source_lang" "$data/$split.$target_lang")
 done
 text=''
-[[ $dry_run == yes ]] || text=$(cat "${inputs[@]}" | cksum)
+[[ $mode == dry-run ]] || text=$(cat "${inputs[@]}" | cksum)
 prepare=(vaswani-prepare text --train "${inputs[@]:0:2}" --valid "${inputs[@]:2:2}" --test "${inputs[@]:4:2}"
     --source-lang "$source_lang" --target-lang "$target_lang" --vocab-size "$vocab_size"
     --dest "$work/data" --workers "$cores")
 step prepare "$work/stamps/prepare" "$text" "${prepare[@]}"
 
 user_dir=$root/vaswani_plugin
-[[ $dry_run == yes ]] || user_dir=$(python -m vaswani_plugin)
+[[ $mode == dry-run ]] || user_dir=$(python -m vaswani_plugin)
 train_command=(fairseq-train "$work/data/bin" --user-dir "$user_dir"
     --task vaswani_translation --source-lang "$source_lang" --target-lang "$target_lang"
     --arch "$arch" --share-all-embeddings
@@ -229,7 +187,7 @@ train_command=(fairseq-train "$work/data/bin" --user-dir "$user_dir"
     --save-dir "$work/checkpoints"
     --no-progress-bar --log-format simple --log-interval 50)
 [[ -z $dropout ]] || train_command+=(--dropout "$dropout")
-guard_checkpoints "${train_command[*]} ${prepare[*]} $text"
+guard_checkpoints "$work/checkpoints" "${train_command[*]} ${prepare[*]} $text"
 step train "$work/stamps/train" "$text" "${train_command[@]}" \
     --keep-last-epochs "$average" --max-update "$max_update"
 
@@ -250,7 +208,7 @@ step score "$work/stamps/score" "" \
 step curves "$work/stamps/curves" "" \
     vaswani-curves "$work/logs/train.log" --labels "$arch" --output "$work/curves.png"
 
-[[ $dry_run == no ]] || exit 0
+[[ $mode == run ]] || exit 0
 
 # --- what came out -----------------------------------------------------------------------------------------------------
 
@@ -259,12 +217,5 @@ if [[ $changed == no ]]; then
     cat "$work/logs/score.log"
     echo
 fi
-printf '%-12s %8s\n' step seconds
-total=0
-for entry in "${stamps[@]}"; do
-    took=$(head -n 1 "${entry#*:}")
-    total=$((total + took))
-    printf '%-12s %8d\n' "${entry%%:*}" "$took"
-done
-printf '%-12s %8d\n' all "$total"
+print_times
 echo "learning curves: $work/curves.png"

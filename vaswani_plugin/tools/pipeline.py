@@ -109,6 +109,7 @@ def prepare_text(job: TextJob) -> List[str]:
     if job.rules is not None:
         pair = [raw[f"train.{language}"] for language in job.languages]
         text.update(clean_step(manifest, {"train": pair}, job, job.rules))
+    check_inputs(job, text)
     make_data(manifest, job, text)
     manifest.note("raw", {name: str(path.resolve()) for name, path in raw.items()})
     return manifest.ran
@@ -122,7 +123,6 @@ def make_data(manifest: Manifest, job: TextJob, text: Mapping[str, Path]) -> Non
         job: what is to be prepared.
         text: the files to read, by names such as ``train.en``.
     """
-    check_inputs(job, text)
     scheme = SCHEMES[job.subword_kind]
     if job.subword_kind == SUBWORD_NMT:
         text = tokenise(manifest, job, text)
