@@ -34,12 +34,13 @@ train=${SLURM_SUBMIT_DIR:-$PWD}/scripts/train.sh
 master=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 port=$((10000 + SLURM_JOB_ID % 50000))
 
-asked=no  # whether Slurm wants the machines back
+asked=no step='' # whether Slurm wants the machines back; the process that stands for the step
+trap 'asked=yes; [[ -z $step ]] || kill -USR1 "$step" 2>/dev/null || true' USR1 TERM
 # shellcheck disable=SC2016  # the task expands it
 srun --kill-on-bad-exit=1 bash -c 'exec bash "$0" --nodes "$SLURM_NNODES" --node-rank "$SLURM_NODEID" "$@"' \
     "$train" --master "$master:$port" "$@" &
 step=$!
-trap 'asked=yes; kill -USR1 "$step" 2>/dev/null || true' USR1 TERM
+[[ $asked == no ]] || kill -USR1 "$step"
 
 status=0
 wait "$step" || status=$?

@@ -184,7 +184,9 @@ def read_checkpoint(file: IO[bytes], map_location: Any = "cpu") -> Any:
     name = getattr(file, "name", "the checkpoint")
     try:
         return _safe_load(file, map_location)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # pickle promises none: other kinds of file end in IndexError, struct.error and so on
         refused = re.search(r"GLOBAL ([\w.]+)|but got <class '([\w.]+)'>", str(error))
         if refused is None:
             n_bytes = file.seek(0, os.SEEK_END)
