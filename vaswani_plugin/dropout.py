@@ -36,6 +36,47 @@ class _CpuDropout(torch.autograd.Function):
         return (grad_outputs[0] * mask).mul_(ctx.scale), None
 
 
+class _CpuResidual(torch.autograd.Function):
+    """``x + Dropout(sublayer)``, written over the sublayer's output where that has the type of the sum."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, sublayer: Tensor, n_kept_levels: int) -> Tensor:
+        mask = _keep_mask(sublayer, n_kept_levels)
+        ctx.save_for_backward(mask)
+        ctx.scale, ctx.dtype = _LEVELS / n_kept_levels, sublayer.dtype
+        if sublayer.dtype != x.dtype:
+            return torch.add(x, sublayer * mask, alpha=ctx.scale)
+        ctx.mark_dirty(sublayer)
+        return torch.add(x, sublayer.mul_(mask), alpha=ctx.scale, out=sublayer)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Tuple[Tensor, Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return grad_outputs[0], (grad_outputs[0] * mask).mul_(ctx.scale).to(ctx.dtype), None
+
+
+def _kept_levels(x: Tensor, p_drop: float) -> int:
+    """The levels of 65,536 that our own dropout keeps, or 0 where it is left to torch."""
+    n_kept_levels = round((1.0 - p_drop) * _LEVELS)
+    return 0 if x.device.type != "cpu" or n_kept_levels == _LEVELS else n_kept_levels
+
+
+def residual_dropout(x: Tensor, sublayer: Tensor, p_drop: float, training: bool) -> Tensor:
+    """``x + Dropout(sublayer)``. Source: Vaswani et al. 2017, section 5.4.
+
+    Args:
+        x: of any type.
+        sublayer: of x's shape; it may be overwritten, so it must be something that no gradient needs, like the output
+            of a linear layer.
+        p_drop: in [0, 1].
+    """
+    n_kept_levels = _kept_levels(sublayer, p_drop)
+    if not training or p_drop == 0.0 or sublayer.numel() == 0 or n_kept_levels == 0 or not sublayer.requires_grad:
+        return x + dropout(sublayer, p_drop, training)
+    total: Tensor = _CpuResidual.apply(x, sublayer, n_kept_levels)
+    return total
+
+
 def dropout(x: Tensor, p_drop: float, training: bool) -> Tensor:
     """Zero each element with probability p_drop and scale the others, so that the expectation stays x.
 
@@ -49,8 +90,8 @@ def dropout(x: Tensor, p_drop: float, training: bool) -> Tensor:
     """
     if not training or p_drop == 0.0 or x.numel() == 0:
         return x
-    n_kept_levels = round((1.0 - p_drop) * _LEVELS)
-    if x.device.type != "cpu" or n_kept_levels in (0, _LEVELS):
+    n_kept_levels = _kept_levels(x, p_drop)
+    if n_kept_levels == 0:
         return F.dropout(x, p_drop, training=True)
     kept: Tensor = _CpuDropout.apply(x, n_kept_levels)
     return kept

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .attention import MultiHeadAttention, attend_beam
-from .dropout import dropout
+from .dropout import dropout, residual_dropout
 from .incremental import DecodingState, KeysValues
 from .linear import Linear
 
@@ -89,7 +89,7 @@ class Layer(nn.Module):
 
     def _after(self, x: Tensor, sublayer: Tensor, norm: nn.LayerNorm) -> Tensor:
         """``LayerNorm(x + Dropout(Sublayer(x)))``; pre-norm layers have normalised before."""
-        x = x + dropout(sublayer, self.config.p_drop, self.training)
+        x = residual_dropout(x, sublayer, self.config.p_drop, self.training)
         return x if self.config.pre_norm else norm(x)
 
     def _feed_forward(self, x: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ class _ChunkedLoss(torch.autograd.Function):
 
     The gradients of the projection are made while a chunk's probabilities are at hand, so nothing of size (N, V) is
     ever kept. In float16 they are made in the backward pass instead, from the projection done again: the loss scale
-    that keeps them above float16's smallest number is known only there.
+    that keeps them above float16's smallest number is known only there. A second backward pass makes them so too.
     """
 
     @staticmethod
@@ -73,12 +73,11 @@ class _ChunkedLoss(torch.autograd.Function):
     ) -> Tuple[Tensor, Tensor]:
         ctx.settings = eps, chunk_tokens, dtype
         differentiate = any(ctx.needs_input_grad[:3])
-        ctx.at_once = differentiate and dtype != torch.float16
-        gradients = _Gradients(hidden, weight, bias) if ctx.at_once else None
+        at_once = differentiate and dtype != torch.float16
+        gradients = _Gradients(hidden, weight, bias) if at_once else None
         loss, nll = _loss_by_chunks(hidden, weight, bias, target, eps, chunk_tokens, dtype, gradients)
-        if gradients is not None:
-            ctx.save_for_backward(*gradients.tensors())
-        elif differentiate:
+        ctx.made = None if gradients is None else gradients.tensors()
+        if differentiate:
             ctx.save_for_backward(hidden, weight, bias, target)
         ctx.mark_non_differentiable(nll)
         return loss, nll
@@ -86,14 +85,15 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> Tuple[Optional[Tensor], ...]:
         scale = grad_outputs[0]
-        if ctx.at_once:
-            made = [None if tensor is None else tensor * scale.to(tensor.dtype) for tensor in ctx.saved_tensors]
-        else:
+        made, ctx.made = ctx.made, None  # handed out once, so as not to lie beside the parameters' own gradients
+        if made is None:
             hidden, weight, bias, target = ctx.saved_tensors
             gradients = _Gradients(hidden, weight, bias, scale)
             eps, chunk_tokens, dtype = ctx.settings
             _loss_by_chunks(hidden, weight, bias, target, eps, chunk_tokens, dtype, gradients)
             made = gradients.tensors()
+        elif scale.device.type != "cpu" or scale != 1.0:  # comparing would wait for a GPU
+            made = [None if tensor is None else tensor.mul_(scale.to(tensor.dtype)) for tensor in made]
         return (*made, None, None, None, None)
 
 

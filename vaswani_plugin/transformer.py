@@ -14,6 +14,7 @@ from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, FairseqIncrementalDecoder, register_model
 from omegaconf import OmegaConf
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from .attention import causal_padding_mask, key_padding_mask
@@ -56,6 +57,8 @@ class _Side(nn.Module):
     embed_positions: Union[SinusoidalPositions, LearnedPositions]
     layers: nn.ModuleList
     layer_norm: Optional[nn.LayerNorm]
+    #: The embedding is the projection too, whose gradient is dense: the rows that were looked up are added to it.
+    gathers_gradient = False
 
     def _build(self, cfg: VaswaniConfig, side: str, embed_tokens: nn.Embedding, layer_class: Any) -> None:
         layer = layer_config(cfg, side)
@@ -80,7 +83,9 @@ class _Side(nn.Module):
 
     def _embed(self, tokens: Tensor) -> Tensor:
         """``Dropout(sqrt(d_model) * E(tokens) + PE)``. Source: sections 3.4, 3.5 and 5.4."""
-        embedded = self.embed_tokens(tokens) * self.embed_scale
+        weight = self.embed_tokens.weight
+        sparse = self.gathers_gradient and weight.device.type == "cpu"
+        embedded = F.embedding(tokens, weight, self.padding_idx, sparse=sparse) * self.embed_scale
         return dropout(embedded + self.embed_positions(tokens).to(embedded.dtype), self.p_drop, self.training)
 
     def _is_dropped(self) -> bool:
@@ -334,6 +339,7 @@ class VaswaniTransformer(FairseqEncoderDecoderModel):
             target_embedding = _embedding(len(target), cfg.decoder_embed_dim, target.pad())
         encoder = VaswaniEncoder(cfg, source, source_embedding)
         decoder = VaswaniDecoder(cfg, target, target_embedding, tie_projection=tie != "none")
+        encoder.gathers_gradient, decoder.gathers_gradient = tie == "all", tie != "none"
         model = cls(encoder, decoder)
         model.compute_dtype = ComputeDtype(cfg.compute_dtype)
         return model
