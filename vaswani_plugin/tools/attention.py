@@ -47,7 +47,9 @@ def analyse(args: argparse.Namespace) -> Analysis:
     target = args.target
     if target is None:
         target = " ".join(words["encoder-decoder"].queries.names[:-1])
-    return Analysis(args.source, target, args.target is None, attention_maps.views(weights, pair, directions), words)
+    return attention_maps.Analysis(
+        args.source, target, args.target is None, attention_maps.views(weights, pair, directions), words
+    )
 
 
 def report(analysis: Analysis, args: argparse.Namespace) -> str:

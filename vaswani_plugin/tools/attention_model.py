@@ -114,6 +114,10 @@ def load(checkpoint: Path, data: Optional[Path], sentencepiece_model: Optional[P
     except (RuntimeError, ValueError, FileNotFoundError) as error:
         reason = " ".join(str(error).split())
         raise CommandError(f"{checkpoint} does not fit the dictionaries in {folder}: {reason}") from error
+    except Exception as error:  # the toolkit has no class of its own for this
+        if "infer language pair" not in str(error):
+            raise
+        raise CommandError(f"{folder} holds no binary data, whose names tell the toolkit the languages") from error
     model = models[0]
     if not isinstance(model, VaswaniTransformer):
         raise CommandError(

@@ -107,6 +107,8 @@ def _title(figure: Any, view: View, layer: int, heads: Sequence[int], colours: S
 def draw_heat_maps(view: View, layer: int, heads: Sequence[int], output: Path, option: str = "--heat-map") -> None:
     """Draw one panel a head, a row a query and a column a key; columns run as the text of the keys does.
 
+    Full colour is the greatest weight of all panels.
+
     Args:
         layer, heads: indices from 0.
 
@@ -116,8 +118,9 @@ def draw_heat_maps(view: View, layer: int, heads: Sequence[int], output: Path, o
     check_size(view, option)
     plt = pyplot()
     n_queries, n_keys = view.weights.shape[2:]
-    n_columns = min(len(heads), max(1, min(4, 60 // n_keys)))
-    n_rows = math.ceil(len(heads) / n_columns)
+    n_rows = math.ceil(len(heads) / max(1, min(4, 60 // n_keys)))
+    n_columns = math.ceil(len(heads) / n_rows)
+    strongest = float(view.weights[layer, heads].max())
     cell = min(0.22, 30 / max(n_queries * n_rows, n_keys * n_columns))
     size = (n_columns * (cell * n_keys + 1.5) + 0.3, n_rows * (cell * n_queries + 1.7) + 0.4)
     colours = head_colours(view.weights.size(1))
@@ -126,18 +129,22 @@ def draw_heat_maps(view: View, layer: int, heads: Sequence[int], output: Path, o
         for axis in axes.flat[len(heads) :]:
             axis.axis("off")
         for axis, head in zip(axes.flat, heads):
-            _heat_map(axis, view, layer, head, colours[head], min(9.0, cell * 72 * 0.7))
-        figure.suptitle(f"{view.kind} attention, layer {layer + 1} of {view.weights.size(0)}", fontsize=10.5)
+            axis.imshow(view.weights[layer, head].numpy(), cmap=_to_white(colours[head]), vmin=0, vmax=strongest)
+            axis.set_title(f"head {head + 1}", fontsize=9.5, color=colours[head])
+            _axis_names(axis, view, min(9.0, cell * 72 * 0.7))
+        name = f"{view.kind} attention, layer {layer + 1} of {view.weights.size(0)}"
+        figure.suptitle(f"{name}\nwhite is 0, full colour is {strongest:.2f}", fontsize=10.5)
         save_figure(figure, output, option)
 
 
-def _heat_map(axis: Any, view: View, layer: int, head: int, colour: str, font_size: float) -> None:
+def _to_white(colour: str) -> Any:
     from matplotlib.colors import LinearSegmentedColormap
 
-    colours = LinearSegmentedColormap.from_list("head", ["white", colour])
-    axis.imshow(view.weights[layer, head].numpy(), cmap=colours, vmin=0, vmax=1, aspect="equal")
-    axis.set_title(f"head {head + 1}", fontsize=9.5, color=colour)
-    axis.xaxis.tick_bottom()
+    return LinearSegmentedColormap.from_list("head", ["white", colour])
+
+
+def _axis_names(axis: Any, view: View, font_size: float) -> None:
+    """Name the rows and columns, on the side and in the order of the direction of their text."""
     if font_size >= 1.5:  # smaller letters are no letters any more
         axis.set_xticks(range(len(view.keys.names)), shown(view.keys.names), rotation=90, fontsize=font_size)
         axis.set_yticks(range(len(view.queries.names)), shown(view.queries.names), fontsize=font_size)
