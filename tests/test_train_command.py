@@ -215,7 +215,8 @@ class Training:
     """``scripts/train.sh`` with a tiny model, in the background."""
 
     def __init__(self, copy_task: CopyTask, save_dir: Path, *words: object, toolkit: Sequence[object] = ()) -> None:
-        self.save_dir = save_dir
+        self.save_dir, self.offset = save_dir, 0
+        self.offset = len(self.log())
         argv = ["bash", SCRIPTS / "train.sh", copy_task.bin, "--save-dir", save_dir, "--cpu", "--target-batch", 400]
         argv += [*words, "--", *TINY, *toolkit]
         self.process = subprocess.Popen(
@@ -224,12 +225,16 @@ class Training:
         )  # fmt: skip
 
     def log(self) -> str:
+        """What this run has logged so far."""
         path = self.save_dir / "train.log"
-        return path.read_text(encoding="utf-8") if path.exists() else ""
+        return path.read_text(encoding="utf-8")[self.offset :] if path.exists() else ""
 
-    def until(self, pattern: str) -> None:
-        """Wait until the log of this run holds the pattern, or the run has ended."""
-        while self.process.poll() is None and not re.search(pattern, self.log().rpartition("effective batch")[2]):
+    def until_update(self, number: int) -> None:
+        """Wait until it has made so many updates, or has ended."""
+        while self.process.poll() is None:
+            made = re.findall(r"train_inner.*num_updates=(\d+)", self.log())
+            if made and int(made[-1]) >= number:
+                return
             time.sleep(0.02)
 
     def end(self) -> str:
@@ -246,7 +251,7 @@ def workers_of(training: Training) -> List[int]:
 @pytest.mark.slow
 def test_a_killed_worker_ends_the_other_with_its_reason(copy_task: CopyTask, tmp_path: Path) -> None:
     training = Training(copy_task, tmp_path, "--workers", 2, "--max-update", 100000, toolkit=["--no-epoch-checkpoints"])
-    training.until("num_updates=5,")
+    training.until_update(5)
     pids = workers_of(training)
     os.kill(pids[1], signal.SIGKILL)
     out = training.end()
@@ -261,7 +266,7 @@ def test_a_killed_worker_ends_the_other_with_its_reason(copy_task: CopyTask, tmp
 @pytest.mark.slow
 def test_workers_end_with_the_program_that_started_them(copy_task: CopyTask, tmp_path: Path) -> None:
     training = Training(copy_task, tmp_path, "--workers", 2, "--max-update", 100000, toolkit=["--no-epoch-checkpoints"])
-    training.until("num_updates=5,")
+    training.until_update(5)
     pids = workers_of(training)
     training.process.kill()
     training.end()
@@ -277,7 +282,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(copy_task: CopyTask, tmp_pa
     words = ["--workers", 2, "--max-update", 60, "--curves", "--tensorboard"]
     toolkit = ["--no-epoch-checkpoints", "--validate-interval", 4]
     first = Training(copy_task, tmp_path, *words, toolkit=toolkit)
-    first.until("num_updates=7,")
+    first.until_update(7)
     first.process.send_signal(signal.SIGUSR1)
     out = first.end()
     assert first.process.returncode == 75, out
@@ -295,29 +300,29 @@ def test_a_signal_saves_and_the_same_command_goes_on(copy_task: CopyTask, tmp_pa
 
 @pytest.mark.slow
 def test_twenty_kills_and_restarts_end_with_the_same_weights(copy_task: CopyTask, tmp_path: Path) -> None:
-    """At random moments: while it starts, trains or validates, and, every other time, while it saves."""
-    words = ["--max-update", 400, "--save-interval-updates", 4, "--keep-interval-updates", 2, "--keep-last-epochs", 2]
+    """At random moments, every other time while a checkpoint is being written."""
+    words = ["--max-update", 420, "--save-interval-updates", 4, "--keep-interval-updates", 2, "--keep-last-epochs", 2]
     toolkit = ["--dropout", 0.1, "--keep-best-checkpoints", 2]
     whole = Training(copy_task, tmp_path / "whole", *words, toolkit=toolkit)
     out = whole.end()
     assert whole.process.returncode == 0, out
-    rng, n_kills, in_a_save = random.Random(1), 0, 0
-    while n_kills < 20:
+    rng, in_a_save = random.Random(1), 0
+    for n_kills in range(20):
         training = Training(copy_task, tmp_path / "killed", *words, toolkit=toolkit)
-        training.until(f"num_updates={rng.randint(1, 400)}," if n_kills < 4 else "Start iterating")
-        time.sleep(rng.uniform(0, 0.5))
+        training.until_update(20 * n_kills + rng.randint(1, 10))
+        time.sleep(rng.uniform(0, 0.1))
         while n_kills % 2 and training.process.poll() is None and not list((tmp_path / "killed").glob("*.tmp")):
             pass
+        assert training.process.poll() is None, training.end()
         for pid in workers_of(training):
             os.kill(pid, signal.SIGKILL)
         training.process.kill()
         training.end()
         in_a_save += bool(list((tmp_path / "killed").glob("*.tmp")))
-        n_kills += 1
     last = Training(copy_task, tmp_path / "killed", *words, toolkit=toolkit)
     out = last.end()
     assert last.process.returncode == 0, out
-    print(f"{n_kills} kills, {in_a_save} of them left a file that was being written")
+    print(f"20 kills, {in_a_save} of them left a file that was being written")
     assert in_a_save >= 3
     for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
         one, other = (load_checkpoint(tmp_path / folder / name)["model"] for folder in ("whole", "killed"))

@@ -90,9 +90,9 @@ def _register() -> None:
     __path__ = toolkit.PackagePath(__path__)
     toolkit.refuse_clashes(REGISTERED, _NAME)
     toolkit.install()
-    from . import checkpoints, preemption, workers
+    from . import checkpoints, early_stopping, preemption, workers
 
-    for module in (checkpoints, preemption, workers):
+    for module in (checkpoints, early_stopping, preemption, workers):
         module.install()
     from . import transformer, architectures, criterion, lr_scheduler, adam, translation, parsing  # noqa: F401, I001
 

@@ -20,7 +20,8 @@
     The encoder of fairseq 0.12.2 calls a fused kernel as torch 1.12 declared it. torch 2 refuses the call ("Mask Type
     should be defined"), so that the toolkit's own Transformer cannot generate. Until Python 3.10 is given up.
 
-Checkpoints (``checkpoints.py``), signals (``preemption.py``) and workers (``workers.py``) have modules of their own.
+Checkpoints (``checkpoints.py``, ``early_stopping.py``), signals (``preemption.py``) and workers (``workers.py``) have
+modules of their own.
 """
 
 from __future__ import annotations
@@ -131,9 +132,11 @@ def replace_once(owner: Any, name: str, replacement: Callable[..., Any]) -> None
 
     Doing so twice with the same replacement changes nothing.
     """
-    original = getattr(owner, name)
-    if getattr(original, "replacement", None) is replacement:
-        return
+    original = one = getattr(owner, name)
+    while one is not None:  # through everything that has been put in its place before
+        if getattr(one, "replacement", None) is replacement:
+            return
+        one = getattr(one, "__wrapped__", None)
 
     @functools.wraps(original)
     def replaced(*args: Any, **options: Any) -> Any:

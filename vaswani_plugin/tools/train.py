@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import importlib.util
 import os
 import shlex
 import socket
@@ -142,6 +143,8 @@ def train(args: argparse.Namespace, more: Sequence[str]) -> int:
     options = toolkit_options(args, plan, more)
     if not Path(args.data).is_dir() and not args.dry_run:
         raise CommandError(f"{args.data}: no such folder")
+    if args.tensorboard and not any(importlib.util.find_spec(name) for name in ("tensorboard", "tensorboardX")):
+        raise CommandError("--tensorboard needs a package that writes its logs: pip install tensorboardX")
     if _TORCHRUN in os.environ:
         return _be_a_worker(plan, options)
     commands = commands_of(place, options)
