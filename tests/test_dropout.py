@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Callable, List
+
 import pytest
 import torch
+from torch import Tensor, nn
 
-from vaswani_plugin.dropout import dropout
+from vaswani_plugin.dropout import dropout, residual_dropout
 
 
 @pytest.mark.parametrize("p_drop", [0.1, 0.3, 0.5, 0.9])
@@ -63,3 +66,30 @@ def test_probabilities_that_round_to_all_or_nothing(p_drop: float) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_dtype_is_kept(dtype: torch.dtype) -> None:
     assert dropout(torch.ones(9, dtype=dtype), 0.3, training=True).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_residual_sum_is_that_of_its_parts(dtype: torch.dtype) -> None:
+    """Values and every gradient, with the output of a linear layer, which is a view, as in the model."""
+    torch.manual_seed(4)
+    layer = nn.Linear(6, 5)
+    x, h, gradient = torch.randn(2, 3, 5), torch.randn(2, 3, 6), torch.randn(2, 3, 5)
+    leaves = [x.requires_grad_(), h.requires_grad_(), *layer.parameters()]
+
+    def both(function: Callable[[Tensor, Tensor], Tensor]) -> List[Tensor]:
+        torch.manual_seed(5)
+        total = function(x, layer(h).to(dtype))
+        return [total.detach().clone(), *torch.autograd.grad(total, leaves, gradient)]
+
+    joint = both(lambda x, sublayer: residual_dropout(x, sublayer, 0.3, training=True))
+    plain = both(lambda x, sublayer: x + dropout(sublayer, 0.3, training=True))
+    for one, other in zip(joint, plain):
+        torch.testing.assert_close(one, other, **({"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {}))
+    assert not torch.equal(joint[0], (x + layer(h)).detach())
+
+
+@pytest.mark.parametrize(("p_drop", "training"), [(0.0, True), (0.3, False), (1.0, True)])
+def test_a_residual_sum_without_chance(p_drop: float, training: bool) -> None:
+    x, sublayer = torch.ones(2, 3), torch.full((2, 3), 2.0)
+    expected = 1.0 if p_drop == 1.0 else 3.0
+    assert torch.equal(residual_dropout(x, sublayer, p_drop, training), torch.full((2, 3), expected))

@@ -46,8 +46,9 @@ class _CpuResidual(torch.autograd.Function):
         ctx.scale, ctx.dtype = _LEVELS / n_kept_levels, sublayer.dtype
         if sublayer.dtype != x.dtype:
             return torch.add(x, sublayer * mask, alpha=ctx.scale)
-        ctx.mark_dirty(sublayer)
-        return torch.add(x, sublayer.mul_(mask), alpha=ctx.scale, out=sublayer)
+        # not mark_dirty: the output of a linear layer is a view, whose in-place gradient would leave x out
+        total = sublayer.detach().mul_(mask)
+        return torch.add(x, total, alpha=ctx.scale, out=total)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> Tuple[Tensor, Tensor, None]:
