@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "vaswani_plugin"
 PURE = {
-    "positions", "linear", "attention", "layers", "dropout", "smoothing", "schedule", "quantization", "compute_dtype", "incremental",
+    "positions", "linear", "attention", "layers", "dropout", "smoothing", "schedule", "quantization", "incremental", "compute_dtype",
     "beam_search", "beam_state", "restrictions", "search_options", "alignment",
     "trees", "bracketing",
 }  # fmt: skip
