@@ -11,9 +11,9 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "vaswani_plugin"
 PURE = {
-    "positions", "linear", "attention", "layers", "dropout", "smoothing", "schedule", "quantization", "incremental", "compute_dtype",
-    "beam_search", "beam_state", "restrictions", "search_options", "alignment",
-    "trees", "bracketing",
+    "positions", "linear", "attention", "layers", "dropout", "smoothing", "schedule", "quantization", "incremental",
+    "compute_dtype", "beam_search", "beam_state", "restrictions", "search_options", "alignment",
+    "trees", "bracketing", "operations",
 }  # fmt: skip
 MODULES = {path.stem: path for path in PACKAGE.glob("*.py") if path.stem not in ("__init__", "__main__")}
 
