@@ -19,7 +19,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from toolkit_runner import PLUGIN, REPO, run, tiny_train_args
 
 from vaswani_plugin.parsing import PARSING_SEARCH_DEFAULTS, VaswaniParsingTask
-from vaswani_plugin.tools import parseval, prepare
+from vaswani_plugin.tools import parseval, prepare, train
 from vaswani_plugin.trees import leaves, read_trees
 
 SEARCH_OPTIONS = {"--beam": 5, "--lenpen": 1.0, "--max-len-a": 0.0, "--max-len-b": 200}
@@ -195,6 +195,16 @@ def test_prepare_refuses_a_folder_without_trees(
     assert capsys.readouterr().err == f"vaswani-prepare: error: {tmp_path}: no .mrg files in this folder\n"
 
 
+def test_vaswani_train_leaves_the_embeddings_to_the_option_that_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["data", "--save-dir", "save", "--cpu", "--dry-run"]
+    assert train.main(words) == 0
+    assert "--share-all-embeddings" in capsys.readouterr().out
+    assert train.main([*words, "--", "--tie-embeddings", "decoder"]) == 0
+    out = capsys.readouterr().out
+    assert "--tie-embeddings decoder" in out
+    assert "--share-all-embeddings" not in out
+
+
 # --- from the model to the score -------------------------------------------------------------------------------------
 
 
@@ -202,10 +212,10 @@ def test_prepare_refuses_a_folder_without_trees(
 def parsed(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log of a barely trained parser on the test trees, beside its checkpoint."""
     folder = tmp_path_factory.mktemp("parsed")
-    train = tiny_train_args(prepared.dest / "bin", folder, updates=10)
-    train[train.index("--task") + 1] = "vaswani_parsing"
-    train.remove("--share-all-embeddings")
-    run("fairseq-train", *train, "--tie-embeddings", "decoder", "--no-epoch-checkpoints", "--disable-validation").ok()
+    options = tiny_train_args(prepared.dest / "bin", folder, updates=10)
+    options[options.index("--task") + 1] = "vaswani_parsing"
+    options.remove("--share-all-embeddings")
+    run("fairseq-train", *options, "--tie-embeddings", "decoder", "--no-epoch-checkpoints", "--disable-validation").ok()
     result = run(
         "fairseq-generate", prepared.dest / "bin", "--user-dir", PLUGIN, "--task", "vaswani_parsing", "--cpu",
         "--path", folder / "checkpoint_last.pt", "--beam", 3,
@@ -360,9 +370,9 @@ def test_the_recipe_knows_the_sections_of_the_wall_street_journal(tmp_path: Path
     result = recipe("--wsj", tmp_path, "--work", tmp_path / "work", "--dry-run")
     assert (result.returncode, result.stderr) == (0, "")
     commands = result.stdout.splitlines()
-    train = " ".join(f"{tmp_path}/{number:02d}" for number in range(2, 22))
+    sections = " ".join(f"{tmp_path}/{number:02d}" for number in range(2, 22))
     assert commands[0].startswith(
-        f"vaswani-prepare trees --train {train} --valid {tmp_path}/22 --test {tmp_path}/23 --dest "
+        f"vaswani-prepare trees --train {sections} --valid {tmp_path}/22 --test {tmp_path}/23 --dest "
     )
     assert "--arch vaswani_parsing" in commands[1]
     assert "--task vaswani_parsing --tie-embeddings decoder --warmup-updates 4000" in commands[1]
