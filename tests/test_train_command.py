@@ -1,10 +1,9 @@
-"""``vaswani-train`` and the scripts around it: options, plans, refusals; killed workers; twenty kills and restarts."""
+"""``vaswani-train`` and the scripts around it: options, plans, refusals; killed and signalled workers."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import random
 import re
 import shlex
 import signal
@@ -20,7 +19,6 @@ import torch
 from toolkit_runner import CopyTask, environment, tiny_model_args
 
 from vaswani_plugin.checkpoints import updates_of
-from vaswani_plugin.toolkit import load_checkpoint
 from vaswani_plugin.tools import train
 from vaswani_plugin.tools.train_options import OURS, build_parser
 
@@ -296,39 +294,6 @@ def test_a_signal_saves_and_the_same_command_goes_on(copy_task: CopyTask, tmp_pa
     assert updates_of(tmp_path / "checkpoint_last.pt") == 60
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert list((tmp_path / "tensorboard").rglob("events.*"))
-
-
-@pytest.mark.slow
-def test_twenty_kills_and_restarts_end_with_the_same_weights(copy_task: CopyTask, tmp_path: Path) -> None:
-    """At random moments, every other time while a checkpoint is being written."""
-    words = ["--max-update", 420, "--save-interval-updates", 4, "--keep-interval-updates", 2, "--keep-last-epochs", 2]
-    toolkit = ["--dropout", 0.1, "--keep-best-checkpoints", 2]
-    whole = Training(copy_task, tmp_path / "whole", *words, toolkit=toolkit)
-    out = whole.end()
-    assert whole.process.returncode == 0, out
-    rng, in_a_save = random.Random(1), 0
-    for n_kills in range(20):
-        training = Training(copy_task, tmp_path / "killed", *words, toolkit=toolkit)
-        training.until_update(20 * n_kills + rng.randint(1, 10))
-        time.sleep(rng.uniform(0, 0.1))
-        while n_kills % 2 and training.process.poll() is None and not list((tmp_path / "killed").glob("*.tmp")):
-            pass
-        assert training.process.poll() is None, training.end()
-        for pid in workers_of(training):
-            os.kill(pid, signal.SIGKILL)
-        training.process.kill()
-        training.end()
-        in_a_save += bool(list((tmp_path / "killed").glob("*.tmp")))
-    last = Training(copy_task, tmp_path / "killed", *words, toolkit=toolkit)
-    out = last.end()
-    assert last.process.returncode == 0, out
-    print(f"20 kills, {in_a_save} of them left a file that was being written")
-    assert in_a_save >= 3
-    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
-        one, other = (load_checkpoint(tmp_path / folder / name)["model"] for folder in ("whole", "killed"))
-        assert all(torch.equal(one[key], other[key]) for key in one)
-    names = [sorted(path.name for path in (tmp_path / folder).glob("*.pt")) for folder in ("whole", "killed")]
-    assert names[0] == names[1]
 
 
 # --- scripts ----------------------------------------------------------------------------------------------------------

@@ -117,20 +117,50 @@ def _run_fresh(
 def _run_forked(
     command: str, words: Sequence[str], stdin: str, cwd: Path | None, env: Mapping[str, str], timeout_seconds: float
 ) -> Result:
-    _SERVER.set_forkserver_preload(PRELOAD)
     with tempfile.TemporaryDirectory() as folder:
-        source, sink = Path(folder) / "stdin", Path(folder) / "stdout"
+        running = Running(command, words, Path(folder), stdin, cwd, env)
+        running.child.join(timeout_seconds)
+        if running.child.exitcode is None:
+            running.kill()
+            raise TimeoutError(f"{command} ran for more than {timeout_seconds} s\n{running.out()}")
+        return Result(running.child.exitcode, running.out())
+
+
+class Running:
+    """One of the toolkit's commands in the background, in a fork of the server.
+
+    Args:
+        folder: for its input and output.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        words: Sequence[object],
+        folder: Path,
+        stdin: str = "",
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        _SERVER.set_forkserver_preload(PRELOAD)
+        source, self.sink = folder / "stdin", folder / "stdout"
         source.write_bytes(stdin.encode("utf-8"))
-        child = _SERVER.Process(
-            target=_child, args=(COMMANDS.get(command), command, list(words), str(source), str(sink), cwd, dict(env))
+        self.sink.unlink(missing_ok=True)
+        arguments = [str(word) for word in words]
+        self.child = _SERVER.Process(
+            target=_child,
+            args=(COMMANDS.get(command), command, arguments, str(source), str(self.sink), cwd, environment(env)),
         )
-        child.start()
-        child.join(timeout_seconds)
-        if child.exitcode is None:
-            child.kill()
-            child.join()
-            raise TimeoutError(f"{command} ran for more than {timeout_seconds} s\n{_text(sink)}")
-        return Result(child.exitcode, _text(sink))
+        self.child.start()
+
+    def out(self) -> str:
+        """What it has printed so far."""
+        return _text(self.sink)
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        self.child.kill()
+        self.child.join()
 
 
 def _text(path: Path) -> str:
