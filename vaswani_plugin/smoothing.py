@@ -15,7 +15,7 @@ from .linear import autocast_dtype
 
 #: Tokens whose logits are held at once: 256 rows of 8,000 float32 are 8 MB. In half precision the sum of the chunks'
 #: gradients costs more than the products, so that chunks are longer.
-CHUNK_TOKENS, HALF_CHUNK_TOKENS = 256, 1024
+CHUNK_TOKENS, HALF_CHUNK_TOKENS = 256, 512
 
 
 def smoothing_weights(eps: float, n_classes: int) -> Tuple[float, float]:
@@ -180,7 +180,7 @@ def chunked_smoothed_cross_entropy(
         weight: (V, D).
         bias: (V,) or None.
         target: int64 (N,), no padding.
-        chunk_tokens: how many tokens' logits are held at once; by default 256, and 1,024 in half precision.
+        chunk_tokens: how many tokens' logits are held at once; by default 256, and 512 in half precision.
         dtype: in which the projection and its gradients are multiplied; by default that of hidden.
 
     Returns:
