@@ -36,8 +36,8 @@ SYSTEMS: Dict[str, Tuple[str, str]] = {
 #: By configuration the size of the vocabulary, and the tokens of a batch on a CPU and on a GPU.
 CONFIGS: Dict[str, Tuple[int, int, int]] = {
     "tiny": (8000, 4096, 4096),
-    "base": (20000, 2000, 8192),
-    "big": (20000, 1000, 4096),
+    "base": (20000, 4096, 8192),
+    "big": (20000, 4096, 4096),
 }
 SCRIPT = Path(__file__).resolve().parent / "benchmark_train_worker.py"
 COLUMNS: Tuple[Tuple[str, str, str], ...] = (
@@ -186,9 +186,14 @@ def add_command(commands: Any) -> None:
     threads = all_processors()
     add("--config", choices=tuple(CONFIGS), required=True, help="sizes: vaswani_tiny, vaswani_base or vaswani_big")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one (default)")
-    add("--max-tokens", type=positive, metavar="N", help="of a batch (default: tiny 4096; base 2000, on a GPU 8192)")
+    add(
+        "--max-tokens",
+        type=positive,
+        metavar="N",
+        help="of a batch (default: 4096; base 8192 on a GPU)",
+    )
     add("--vocabulary", type=positive, metavar="V", help="types (default: tiny 8000, base and big 20000)")
-    add("--batches", type=positive, default=4, metavar="N", help="batches of various lengths in a run (default: 4)")
+    add("--batches", type=positive, default=2, metavar="N", help="batches of various lengths in a run (default: 2)")
     add("--repeats", type=positive, default=5, metavar="N", help="runs of each system (default: 5)")
     add("--threads", type=positive, default=threads, metavar="N", help=f"threads (default: all processors, {threads})")
     add("--systems", type=system_names, metavar="NAMES", help=f"of {','.join(SYSTEMS)} (default: all that can run)")
