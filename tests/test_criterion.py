@@ -12,6 +12,7 @@ from test_architectures import SMALL, JointTask
 from torch import Tensor, nn
 
 import vaswani_plugin  # noqa: F401
+from vaswani_plugin import layers, linear
 from vaswani_plugin.config import VaswaniConfig
 from vaswani_plugin.criterion import VaswaniLabelSmoothedCrossEntropy, output_projection, scored_tokens
 from vaswani_plugin.transformer import VaswaniTransformer
@@ -185,3 +186,32 @@ def test_errors() -> None:
         criterion(1.5)
     with pytest.raises(ValueError, match=r"^--ignore-prefix-size must be 0 or more, but is -1$"):
         criterion(ignore_prefix_size=-1)
+
+
+@pytest.mark.parametrize("tie", ["all", "decoder", "none"])
+def test_gradients_in_training_are_those_of_the_plain_steps(tie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With dropout: residual sums in place, joint projections and gathered embeddings, against none of them."""
+    model = small_model(dropout=0.3, tie_embeddings=tie).train()
+    many = sample(lengths=(9,) * 31)
+
+    def seeded() -> list[Tensor]:
+        torch.manual_seed(8)
+        return gradients(criterion()(model, many)[0], model)
+
+    quick = seeded()
+    monkeypatch.setattr(layers, "residual_dropout", lambda x, y, p, training: x + layers.dropout(y, p, training))
+    monkeypatch.setattr(linear, "_ROWS_PER_INPUT", 10**9)
+    for side in (model.encoder, model.decoder):
+        assert side.gathers_gradient == (tie == "all" or (tie == "decoder" and side is model.decoder))
+        side.gathers_gradient = False
+    for mine, plain in zip(quick, seeded()):
+        assert not mine.is_sparse
+        torch.testing.assert_close(mine, plain, rtol=1e-3, atol=1e-4 * float(plain.abs().max()) + 1e-4)
+
+
+def test_a_second_backward_pass_gives_the_same_gradients() -> None:
+    model = small_model()
+    loss = criterion()(model, sample())[0]
+    first = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+    for one, other in zip(first, torch.autograd.grad(2 * loss, list(model.parameters()))):
+        torch.testing.assert_close(2 * one, other, rtol=1e-4, atol=1e-6)
