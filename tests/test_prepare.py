@@ -15,6 +15,7 @@ from toolkit_runner import run
 from vaswani_plugin.tools import pipeline, prepare
 from vaswani_plugin.tools.cli import CommandError
 from vaswani_plugin.tools.manifest import Manifest
+from vaswani_plugin.tools.score import join_pieces
 
 REAL_PREPROCESS = pipeline.run_preprocess
 WORDS = ["alpha", "beta", "gamma", "delta", "omega", "Straße", "Äpfel", "naïve"]
@@ -124,6 +125,14 @@ def test_pieces_decode_to_the_normalised_text(prepared: Path) -> None:
     assert decoded[3] == "x y z"
     assert decoded[5] == "foo<pad>bar </s>"
     assert decoded[6] == ""
+
+
+def test_joined_pieces_hold_no_mark_of_sentencepiece(prepared: Path) -> None:
+    joined = [join_pieces(line) for line in encoded_lines(prepared, "test.en")]
+    assert joined[0] == "unseen ☃"  # a character that no training text holds stays itself
+    assert not [line for line in joined if "\u2581" in line or "\u2047" in line]
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(prepared / "dest" / "spm.model"))
+    assert joined == [processor.decode(line.split(" ")) for line in encoded_lines(prepared, "test.en")]
 
 
 def test_references_stay_raw_and_are_named(prepared: Path) -> None:
@@ -319,6 +328,22 @@ def test_refuses_a_language_that_is_no_suffix(
         "the first not one of . + -\n"
     )
     assert not (tmp_path / "dest").exists()
+
+
+def test_cleaning_is_asked_for(corpus: Dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(corpus["train.en"], [*plain_lines(120), "", "twice", "twice"])
+    write(corpus["train.de"], [*plain_lines(120), "alone", "zweimal", "zweimal"])
+    dest = tmp_path / "dest"
+    assert prepare.main([*arguments(corpus, dest), "--clean"]) == 0
+    out = capsys.readouterr().out
+    kept = len(set(plain_lines(120))) + 1
+    assert out.startswith(f"train: 123 pairs read, {kept} kept; dropped: encoding 0, empty 1, too long 0, ratio 0, ")
+    assert out.endswith(f"{dest}: clean, learn, encode, dictionary, binarise done\n")
+    assert len((dest / "spm" / "train.de").read_bytes().split(b"\n")) == kept + 1
+    for words in (["--max-ratio", "0.5"], ["--max-ratio", "nan"], ["--max-words", "0"]):
+        with pytest.raises(SystemExit, match="2"):
+            prepare.main([*arguments(corpus, dest), "--clean", *words])
+        assert f"argument {words[0]}: must be a" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("option", "value", "least"), [("--vocab-size", 3, 4), ("--sample-lines", 100, 101)])

@@ -24,7 +24,7 @@ import vaswani_plugin
 
 #: The toolkit's distributions, all of which import as ``fairseq``.
 TOOLKITS = ("fairseq", "ve-fairseq", "fairseq-fixed")
-ESSENTIAL = ("torch", "numpy", "sacrebleu", "sacremoses", "sentencepiece", "tqdm")
+ESSENTIAL = ("torch", "numpy", "sacrebleu", "sacremoses", "sentencepiece", "subword-nmt", "tqdm")
 #: What is only needed for something special, and for what.
 OPTIONAL = {
     "matplotlib": "pictures of learning curves and attention",
