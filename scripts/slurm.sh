@@ -31,7 +31,8 @@ fi
 train=${SLURM_SUBMIT_DIR:-$PWD}/scripts/train.sh
 [[ -f $train ]] || die "there is no $train; submit the job from the project's folder"
 
-master=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+master=${hosts%%$'\n'*}
 port=$((10000 + SLURM_JOB_ID % 50000))
 
 asked=no step='' # whether Slurm wants the machines back; the process that stands for the step
