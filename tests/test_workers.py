@@ -66,7 +66,6 @@ def test_two_workers_and_two_portions_make_the_update_of_the_whole_batch(sixteen
     args = [
         *tiny_train_args(sixteen.bin, tmp_path, updates=1), "--max-tokens", 10000, "--dropout", 0,
         "--warmup-updates", 1,         "--encoder-embed-dim", 32, "--decoder-embed-dim", 32, "--no-epoch-checkpoints",
-        "--adam-eps", 0.01,  # which keeps Adam from making whole steps of the rounding of nearly zero entries
     ]  # fmt: skip
     whole = run("fairseq-train", *args, "--batch-size", 16, "--save-dir", tmp_path / "whole").ok()
     halves = run("fairseq-train", *args, "--batch-size", 8, "--update-freq", 2, "--save-dir", tmp_path / "halves").ok()
