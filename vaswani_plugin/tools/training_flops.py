@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from vaswani_plugin.operations import Lengths, training_operations
+from vaswani_plugin.tools.model_sizes import sizes_of
 
 #: Dense operations a second at most, in units of 10^12, by precision; from NVIDIA's data sheets. float32 is that of the
 #: plain units, which torch uses unless it is told to take TF32.
@@ -18,24 +22,22 @@ PEAK_TFLOPS: Dict[str, Dict[str, float]] = {
 
 
 def training_flops(options: Mapping[str, Any], n_types: int, sources: Sequence[int], targets: Sequence[int]) -> float:
-    """Operations of one update: three times those of the forward pass's products of matrices.
-
-    A product with an (a x b) matrix costs 2ab a token; attention from t queries to s keys costs 4tsd. Padding, softmax,
-    normalisation, dropout and the optimizer do not count.
+    """Operations of one update on these sentences, without padding, as ``operations`` counts them.
 
     Args:
-        options: of the architecture, with one width for both sides.
+        options: of the architecture.
         n_types: V.
         sources, targets: the length of each sentence.
     """
-    d, d_ff = options["encoder_embed_dim"], options["encoder_ffn_embed_dim"]
-    s, t = sum(sources), sum(targets)
-    attention, feed_forward = 4 * d * d, 2 * d * d_ff
-    encoder = 2 * s * (attention + feed_forward) + 4 * d * sum(n * n for n in sources)
-    decoder = 2 * t * (attention + attention // 2 + feed_forward) + 2 * s * attention // 2
-    decoder += 4 * d * sum(m * m / 2 + n * m for n, m in zip(sources, targets))  # half of the targets' is masked
-    forward = options["encoder_layers"] * encoder + options["decoder_layers"] * decoder + 2 * t * d * n_types
-    return 3.0 * forward
+    pairs = list(zip(sources, targets))
+    sums = Lengths(
+        source=sum(sources),
+        target=sum(targets),
+        source_squared=sum(n * n for n in sources),
+        target_squared=sum(m * m for m in targets),
+        product=sum(n * m for n, m in pairs),
+    )
+    return training_operations(sizes_of(Namespace(**options), n_types), sums)  # linear in what Lengths holds
 
 
 def fraction_of_peak(
