@@ -128,8 +128,8 @@ def test_a_checkpoint_gives_its_sizes(tiny_checkpoint: Path, copy_task: CopyTask
         (["--arch", "vaswani_bas"],
          "--arch vaswani_bas: no architecture of vaswani_transformer; did you mean vaswani_base or vaswani_big or "
          "vaswani_a_h4?"),
-        (["--arch", "transformer"],
-         "--arch transformer: no architecture of vaswani_transformer; is the plugin that registers it loaded?"),
+        (["--arch", "my_own"],
+         "--arch my_own: no architecture of vaswani_transformer; is the plugin that registers it loaded?"),
         (["--checkpoint", "x.pt"], "x.pt: no such file"),
         (["--log", "x.log"], "--log is of one model; name it with --arch or --checkpoint"),
         (["--score", "x", "--arch", "a", "b"], "--score is of one model; name it with --arch or --checkpoint"),

@@ -53,14 +53,18 @@ def model_of_checkpoint(path: Path) -> TransformerSizes:
         CommandError: the file is missing, is no checkpoint, or holds another kind of model.
     """
     from vaswani_plugin.tools.average import load_weights
+    from vaswani_plugin.tools.model_options import complete
 
     if not path.is_file():
         raise CommandError(f"{path}: no such file")
     state = load_weights(path)
     weight = state["model"].get("decoder.output_projection.weight")
-    if weight is None or not state.get("cfg"):
+    model = (state.get("cfg") or {}).get("model")
+    if weight is None or model is None:
         raise CommandError(f"{path}: not a checkpoint of vaswani_transformer")
-    return sizes_of(state["cfg"]["model"], int(weight.shape[0]))
+    return sizes_of(
+        complete(dict(vars(model) if isinstance(model, argparse.Namespace) else model)), int(weight.shape[0])
+    )
 
 
 def measured_lengths(folder: Path, split: str = "train") -> Lengths:
