@@ -64,6 +64,13 @@ def test_training_in_half_precision_stays_finite(float16: torch.dtype, copy_task
     test_training_stays_finite(["--memory-efficient-fp16", "--fp16-init-scale", "4"], copy_task, tmp_path)
 
 
+def test_an_overflow_on_a_cpu_lowers_the_loss_scale(float16: torch.dtype, copy_task: CopyTask, tmp_path: Path) -> None:
+    args = tiny_train_args(copy_task.bin, tmp_path, updates=3)
+    out = run("fairseq-train", *args, "--no-save", "--memory-efficient-fp16", "--fp16-init-scale", 2**20).ok().out
+    assert "gradient overflow detected, ignoring gradient, setting loss scale to: 524288.0" in out
+    assert len(numbers(out, "loss")) == 3
+
+
 def test_training_learns(tiny_checkpoint_400: Path, tiny_checkpoint: Path, copy_task: CopyTask) -> None:
     losses = []
     for path in (tiny_checkpoint, tiny_checkpoint_400):

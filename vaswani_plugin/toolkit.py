@@ -19,6 +19,9 @@
 ``plain_encoder_layers``
     The encoder of fairseq 0.12.2 calls a fused kernel as torch 1.12 declared it. torch 2 refuses the call ("Mask Type
     should be defined"), so that the toolkit's own Transformer cannot generate. Until Python 3.10 is given up.
+``overflow_without_gpu``
+    When gradients overflow in half precision, the trainer puts a zero on the GPU, also with ``--cpu``, so that
+    ``--memory-efficient-fp16`` ends there with "Torch not compiled with CUDA enabled". Until it asks for its device.
 
 Checkpoints (``checkpoints.py``, ``early_stopping.py``), signals (``preemption.py``) and workers (``workers.py``) have
 modules of their own.
@@ -72,6 +75,7 @@ with quiet_import():
     import fairseq.optim.lr_scheduler
     import fairseq.registry
     import fairseq.tasks
+    import fairseq.trainer
     import fairseq.utils
 
 #: From version 2.6 on torch.load is safe and can be told of further classes.
@@ -286,6 +290,24 @@ def plain_encoder_layers() -> None:
     layer._load_from_state_dict = load
 
 
+@contextmanager
+def overflow_without_gpu() -> Iterator[None]:
+    """Lets tensors stay where they are when the toolkit moves them to a GPU."""
+    original = torch.Tensor.cuda
+    torch.Tensor.cuda = lambda tensor, *args, **options: tensor  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.Tensor.cuda = original  # type: ignore[method-assign]
+
+
+def _train_step(original: Callable[..., Any], trainer: Any, *args: Any, **options: Any) -> Any:
+    if trainer.cuda:
+        return original(trainer, *args, **options)
+    with overflow_without_gpu():
+        return original(trainer, *args, **options)
+
+
 def install() -> None:
     """Puts the accommodations in place; doing so twice changes nothing.
 
@@ -294,6 +316,7 @@ def install() -> None:
     """
     fairseq.checkpoint_utils.torch = _TorchWith(_toolkit_load)
     plain_encoder_layers()
+    replace_once(fairseq.trainer.Trainer, "train_step", _train_step)
     if _HAS_ALLOW_LIST:
         torch.serialization.add_safe_globals(CHECKPOINT_CLASSES)
         fairseq.distributed.utils.torch = _TorchWith(receive_object)
