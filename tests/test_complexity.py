@@ -86,7 +86,7 @@ def test_the_command_writes_a_table_json_and_a_picture(
     assert complexity.main([*words, *outputs]) == 0
     assert torch.get_num_threads() == threads == 1
     out = capsys.readouterr().out
-    assert "convolutional, timed: n = 512, 1024, 2048 at d = 256; d = 256, 384, 512, 768 at n = 512" in out
+    assert "convolutional, timed: n = 1024, 2048, 4096 at d = 256; d = 384, 512, 768 at n = 1024" in out
     found = json.loads((tmp_path / "c.json").read_text("utf-8"))
     assert found["settings"]["neighbours"] == 16
     conv = found["layers"]["convolutional"]

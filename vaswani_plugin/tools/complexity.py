@@ -35,7 +35,7 @@ def measure(kinds: Dict[str, Any], rounds: int) -> Dict[str, Dict[Sizes, float]]
     places, times = [], {}  # type: ignore[var-annotated]
     for name, kind in kinds.items():
         for n, d in kind.timed.points():
-            layer, x = kind.build(d), torch.randn(1, n, d, requires_grad=True)
+            layer, x = kind.build(d), torch.randn(kind.batch, n, d, requires_grad=True)
             layer(x).sum().backward()  # memory and kernels are ready afterwards
             places.append((name, (n, d), layer, x))
             times[name, (n, d)] = []
@@ -101,6 +101,7 @@ def results(args: argparse.Namespace) -> Dict[str, Dict[str, Any]]:
             "operations_exponents": exponents(kind.counted, counted),
             "timed": kind.timed,
             "counted": kind.counted,
+            "batch": kind.batch,
             **trace(name, kind),
         }
     return found
@@ -139,8 +140,9 @@ def ranges(found: Dict[str, Dict[str, Any]]) -> str:
     for name, entry in found.items():
         for what in ("counted", "timed"):
             sizes = entry[what]
+            texts = f" ({entry['batch']} texts at once)" if what == "timed" and entry["batch"] > 1 else ""
             lines.append(
-                f"{name}, {what}: n = {', '.join(map(str, sizes.lengths))} at d = {sizes.width}; "
+                f"{name}, {what}{texts}: n = {', '.join(map(str, sizes.lengths))} at d = {sizes.width}; "
                 f"d = {', '.join(map(str, sizes.widths))} at n = {sizes.length}"
             )
     return "\n".join(lines)
@@ -192,10 +194,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--layers", nargs="+", choices=names, default=names, metavar="NAME", help="default: all four")
     parser.add_argument("--kernel", type=positive, default=3, metavar="K", help="of the convolution (default: 3)")
     parser.add_argument(
-        "--neighbours", type=positive, default=1024, metavar="R",
-        help="of restricted self-attention, even and much greater than the widths (default: 1024)",
+        "--neighbours", type=positive, default=512, metavar="R",
+        help="of restricted self-attention, even and much greater than the widths (default: 512)",
     )  # fmt: skip
-    parser.add_argument("--rounds", type=positive, default=9, metavar="N", help="of measuring (default: 9)")
+    parser.add_argument("--rounds", type=positive, default=15, metavar="N", help="of measuring (default: 15)")
     parser.add_argument("--threads", type=positive, default=1, metavar="N", help="of the processor (default: 1)")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there too")

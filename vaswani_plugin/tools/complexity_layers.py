@@ -147,6 +147,8 @@ class Kind:
         exponents: of n and d in the table's complexity.
         build: makes a layer of width d.
         timed, counted: the sizes for which it is measured, and for which its operations are counted.
+        batch: texts at once when it is measured. One text leaves an LSTM to multiply its weights, which no cache holds,
+            by a single vector in each step, so that memory and not operations would be measured.
     """
 
     complexity: str
@@ -156,6 +158,7 @@ class Kind:
     build: Callable[[int], nn.Module]
     timed: Range
     counted: Range
+    batch: int = 1
 
 
 def kinds(k: int, r: int) -> Dict[str, Kind]:
@@ -169,11 +172,11 @@ def kinds(k: int, r: int) -> Dict[str, Kind]:
         ),
         "recurrent": Kind(
             "O(n d^2)", "O(n)", "O(n)", (1, 2), Recurrent,
-            Range([256, 512, 1024], 256, [256, 320, 384, 512], 256), short,
+            Range([64, 128, 256], 256, [256, 384, 512], 64), short, batch=16,
         ),
         "convolutional": Kind(
             "O(k n d^2)", "O(1)", "O(log_k n)", (1, 2), lambda d: Convolution(d, k),
-            Range([512, 1024, 2048], 256, [256, 384, 512, 768], 512), short,
+            Range([1024, 2048, 4096], 256, [384, 512, 768], 1024), short,
         ),
         "restricted self-attention": Kind(
             "O(r n d)", "O(1)", "O(n/r)", (1, 1), lambda d: RestrictedSelfAttention(d, r),
