@@ -141,4 +141,4 @@ def test_loading_that_refuses_the_toolkit_is_wrong(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(toolkit, "_safe_load", refuse)
     (finding,) = doctor.check_safe_loading()
     assert finding.status == "wrong"
-    assert finding.value.startswith("refuses the toolkit's own checkpoints: CheckpointError: ")
+    assert finding.value.startswith("refuses the toolkit's own checkpoints: BrokenCheckpoint: ")
