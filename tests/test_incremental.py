@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vaswani_plugin.attention import attend_beam, scaled_dot_product_attention
-from vaswani_plugin.incremental import STEPS_AHEAD, DecodingState
+from vaswani_plugin.incremental import ROOM_MULTIPLE, STEPS_AHEAD, DecodingState
 
 B, S, H, D_K, D_V, LAYERS = 3, 5, 2, 7, 11, 2
 
@@ -95,13 +95,14 @@ def test_what_no_hypothesis_descends_from_is_thrown_out() -> None:
             state.append(layer, torch.randn(B, width, H, D_K), torch.randn(B, width, H, D_V))
         state.select(torch.zeros(B, 4, dtype=torch.long))  # all go on from the first
     assert state.lineage.eq(0).sum(dim=2).eq(3 * STEPS_AHEAD).all()  # each sees its past
-    assert state.lineage.size(2) < 3 * STEPS_AHEAD + 4 * STEPS_AHEAD  # and there are few other nodes
+    assert state.lineage.size(2) < 3 * STEPS_AHEAD + 4 * STEPS_AHEAD + ROOM_MULTIPLE  # and there are few other nodes
+    assert state.lineage.size(2) % ROOM_MULTIPLE == 0
 
 
 def test_a_hypothesis_does_not_see_its_neighbours() -> None:
     state = new_state(1)
     state.begin_step(3)
-    seen = [[0.0 if i == j else -math.inf for j in range(3 * STEPS_AHEAD)] for i in range(3)]
+    seen = [[0.0 if i == j else -math.inf for j in range(state.lineage.size(2))] for i in range(3)]
     assert state.lineage.tolist() == [seen]
 
 

@@ -228,14 +228,20 @@ def search(
 def _hand_in(beam: Beam, over: Tensor, results: List[List[Hypothesis]]) -> Optional[Tensor]:
     """Move the sentences that are over from the beam to the results; return the rows that go on, None for all.
 
-    To take a sentence out of the batch the decoder copies what it holds, so that they go by the eighth of the batch;
-    those that wait have no live hypotheses any more.
+    To take a sentence out of the batch the decoder copies what it holds, and kernels are made for every new size of the
+    batch, so that sentences go by the eighth, down to multiples of eight; those that wait have no live hypotheses.
     """
     rows = over.nonzero().squeeze(1).tolist()
     if not rows:
         return None
-    if len(rows) * LEAVE_TOGETHER < len(beam.sentences):
+    n_left = len(beam.sentences) - len(rows)
+    n_waiting = -n_left % LEAVE_TOGETHER if n_left > LEAVE_TOGETHER else 0
+    if (len(rows) - n_waiting) * LEAVE_TOGETHER < len(beam.sentences):
+        n_waiting = len(rows)
+    if n_waiting:
         beam.live.sums = beam.live.sums.masked_fill(over[:, None], -math.inf)
+        rows = rows[:-n_waiting]
+    if not rows:
         return None
     for row in rows:
         sentence = beam.sentences[row]
@@ -245,7 +251,9 @@ def _hand_in(beam: Beam, over: Tensor, results: List[List[Hypothesis]]) -> Optio
                 f"no translation of sentence {sentence} of the batch could end: the model's scores are not numbers, "
                 "or min_len and no_repeat_ngram leave it no word"
             )
-    left = (~over).nonzero().squeeze(1)
+    stays = torch.ones_like(over)
+    stays[rows] = False
+    left = stays.nonzero().squeeze(1)
     if left.numel():
         beam.keep(left)
     else:

@@ -20,6 +20,8 @@ KeysValues = Tuple[Tensor, Tensor]
 
 #: Steps that room is made for. Nodes that are empty or dead cost time in every step, making room copies the others.
 STEPS_AHEAD = 8
+#: Room comes in multiples of this, since the processor's kernels are made anew for every new size.
+ROOM_MULTIPLE = 32
 
 
 class DecodingState:
@@ -122,6 +124,7 @@ class DecodingState:
         n_alive = int(alive.sum(dim=1).max()) if alive.numel() else 0
         order = alive.byte().argsort(dim=1, descending=True, stable=True)[:, :n_alive]  # the oldest first
         n_sentences, width, _ = self.lineage.shape
+        n_new += -(n_alive + n_new) % ROOM_MULTIPLE
         lineage = self.lineage.new_full((n_sentences, width, n_alive + n_new), -math.inf)
         lineage[:, :, :n_alive] = self.lineage.gather(2, order[:, None].expand(n_sentences, width, n_alive))
         self.lineage, self._n_nodes = lineage, n_alive
