@@ -66,6 +66,7 @@ setup(
             "vaswani-corpus = vaswani_plugin.tools.corpus:main",
             "vaswani-convert = vaswani_plugin.tools.convert:main",
             "vaswani-benchmark = vaswani_plugin.tools.benchmark:main",
+            "vaswani-ablations = vaswani_plugin.tools.ablations:main",
             "vaswani-complexity = vaswani_plugin.tools.complexity:main",
             "vaswani-flops = vaswani_plugin.tools.flops:main",
             "vaswani-doctor = vaswani_plugin.tools.doctor:main",
