@@ -49,7 +49,7 @@ def test_the_paper_s_own_numbers_have_the_paper_s_orderings() -> None:
     for ordering in ORDERINGS:
         better, worse = (getattr(ROWS[name], ordering.metric) for name in (ordering.better, ordering.worse))
         if ordering.same:
-            assert abs(better - worse) <= 0.1
+            assert abs(better - worse) < 0.11
         else:
             assert better < worse if ordering.metric == "ppl" else better > worse
 
@@ -198,7 +198,7 @@ def test_two_rows_end_to_end(copy_task: CopyTask, tmp_path: Path, capsys: pytest
     text, data, work = copy_task.text, tmp_path / "data", tmp_path / "work"
     pairs = {split: [str(text / f"{split}.{side}") for side in ("src", "tgt")] for split in ("train", "test")}
     words = ["text", "--train", *pairs["train"], "--valid", *pairs["test"], "--source-lang", "src"]
-    words += ["--target-lang", "tgt", "--vocab-size", "90", "--dest", str(data), "--workers", "1"]
+    words += ["--target-lang", "tgt", "--vocab-size", "70", "--dest", str(data), "--workers", "1"]
     assert prepare.main(words) == 0
     options = [str(data), "--work", str(work), "--rows", "base", "E-learned", "--cpu", "--shrink", "16"]
     options += ["--halve-layers", "--max-update", "3", "--target-batch", "400"]

@@ -167,12 +167,12 @@ def kinds(k: int, r: int) -> Dict[str, Kind]:
     return {
         "self-attention": Kind(
             "O(n^2 d)", "O(1)", "O(1)", (2, 1), SelfAttention,
-            Range([1024, 1448, 2048, 2896], 64, [64, 128, 192, 256], 2048),
+            Range([2048, 4096, 8192], 64, [64, 128, 192, 256], 2048),
             Range([16384, 32768, 65536], 64, [64, 128, 256], 65536),
         ),
         "recurrent": Kind(
             "O(n d^2)", "O(n)", "O(n)", (1, 2), Recurrent,
-            Range([64, 128, 256], 256, [256, 384, 512], 64), short, batch=16,
+            Range([128, 256, 512], 128, [192, 256, 384], 64), short, batch=16,
         ),
         "convolutional": Kind(
             "O(k n d^2)", "O(1)", "O(log_k n)", (1, 2), lambda d: Convolution(d, k),
