@@ -21,7 +21,7 @@ from vaswani_plugin.tools import benchmark_report as report
 from vaswani_plugin.tools import benchmark_train
 from vaswani_plugin.tools.benchmark_process import all_processors, note, started
 from vaswani_plugin.tools.benchmark_worker import Material, Search, request
-from vaswani_plugin.tools.cli import CommandError, joined, plural, positive, progress, run_command
+from vaswani_plugin.tools.cli import CommandError, names_among, plural, positive, progress, run_command
 from vaswani_plugin.tools.pictures import check_format
 
 #: Every system by the name that --systems takes: what it is, and its precision.
@@ -132,15 +132,6 @@ def generate(args: argparse.Namespace) -> None:
         report.draw(rows, title, args.plot)
 
 
-def system_names(text: str) -> List[str]:
-    """Names of systems between commas, for argparse."""
-    names = text.split(",")
-    unknown = [name for name in names if name not in SYSTEMS]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no system is called {joined(unknown)}; there are {', '.join(SYSTEMS)}")
-    return names
-
-
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     description, _, rest = (__doc__ or "").partition("\n\n")
@@ -162,7 +153,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--alpha", type=float, default=0.6, help="the length penalty is n^alpha, which all systems know (default: 0.6)")
     add("--repeats", type=positive, default=3, metavar="N", help="runs of each system (default: 3)")
     add("--threads", type=positive, default=threads, metavar="N", help=f"threads (default: all processors, {threads})")
-    add("--systems", type=system_names, default=list(SYSTEMS), metavar="NAMES", help=f"of {','.join(SYSTEMS)}")
+    add("--systems", type=names_among(SYSTEMS), default=list(SYSTEMS), metavar="NAMES", help=f"of {','.join(SYSTEMS)}")
     add("--work", type=Path, metavar="DIR", help="keep what is made here, and train once (default: a passing folder)")
     add("--json", type=Path, metavar="FILE", help="write the rows here")
     add("--plot", type=Path, metavar="FILE", help="draw them here")

@@ -21,7 +21,7 @@ from vaswani_plugin.architectures import ARCHITECTURES
 from vaswani_plugin.tools import benchmark_report as report
 from vaswani_plugin.tools.benchmark_process import Worker, all_processors, note, started
 from vaswani_plugin.tools.benchmark_train_worker import Job, request
-from vaswani_plugin.tools.cli import CommandError, joined, plural, positive, progress
+from vaswani_plugin.tools.cli import CommandError, names_among, plural, positive, progress
 from vaswani_plugin.tools.pictures import check_format
 from vaswani_plugin.tools.training_flops import fraction_of_peak
 
@@ -169,15 +169,6 @@ def described(job: Job) -> Dict[str, Any]:
     return {name: value for name, value in dataclasses.asdict(job).items() if name != "folder"}
 
 
-def system_names(text: str) -> List[str]:
-    """Names of systems between commas, for argparse."""
-    names = text.split(",")
-    unknown = [name for name in names if name not in SYSTEMS]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no system is called {joined(unknown)}; there are {', '.join(SYSTEMS)}")
-    return names
-
-
 def add_command(commands: Any) -> None:
     """Add the command to the parser of ``vaswani-benchmark``."""
     description, _, rest = (__doc__ or "").partition("\n\n")
@@ -196,7 +187,12 @@ def add_command(commands: Any) -> None:
     add("--batches", type=positive, default=2, metavar="N", help="batches of various lengths in a run (default: 2)")
     add("--repeats", type=positive, default=5, metavar="N", help="runs of each system (default: 5)")
     add("--threads", type=positive, default=threads, metavar="N", help=f"threads (default: all processors, {threads})")
-    add("--systems", type=system_names, metavar="NAMES", help=f"of {','.join(SYSTEMS)} (default: all that can run)")
+    add(
+        "--systems",
+        type=names_among(SYSTEMS),
+        metavar="NAMES",
+        help=f"of {','.join(SYSTEMS)} (default: all that can run)",
+    )
     add("--json", type=Path, metavar="FILE", help="write the rows here")
     add("--plot", type=Path, metavar="FILE", help="draw them here")
     command.set_defaults(run=train)

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, TypeVar, Union
 
 PathLike = Union[str, Path]
 Item = TypeVar("Item")
@@ -182,6 +182,20 @@ def positive(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"must be a whole number above 0, not {text!r}")
     return int(text)
+
+
+def names_among(known: Iterable[str]) -> Callable[[str], List[str]]:
+    """Return what parses names of systems between commas, for an option."""
+    there = list(known)
+
+    def parse(text: str) -> List[str]:
+        names = text.split(",")
+        unknown = [name for name in names if name not in there]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"no system is called {joined(unknown)}; there are {', '.join(there)}")
+        return names
+
+    return parse
 
 
 def plural(count: int, noun: str) -> str:

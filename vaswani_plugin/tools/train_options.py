@@ -8,7 +8,7 @@ from typing import List, Sequence
 
 from vaswani_plugin.preemption import SAVED_STATUS
 from vaswani_plugin.tools.batch_plan import PAPER_BATCH, USUAL_TOKENS, BatchPlan
-from vaswani_plugin.tools.cli import CommandError
+from vaswani_plugin.tools.cli import CommandError, positive
 
 #: The paper's training (sections 5.3 and 5.4) in the toolkit's words.
 RECIPE = [
@@ -29,13 +29,6 @@ OURS = {
     "--distributed-init-method": "--master", "--distributed-port": "--master",
     "--distributed-no-spawn": "--gpus or --workers", "--device-id": "CUDA_VISIBLE_DEVICES",
 }  # fmt: skip
-
-
-def positive(text: str) -> int:
-    """A whole number above 0."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number above 0, not '{text}'")
-    return int(text)
 
 
 def build_parser() -> argparse.ArgumentParser:
