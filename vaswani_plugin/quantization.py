@@ -90,8 +90,8 @@ class Int8Linear(PackedLinear):
         self._zero, self._levels = (0, 255) if self.nonnegative else (128, 127)
         self._scales = scales / self._levels  # of the outputs; what is left of a row's scale is its greatest magnitude
         self._zeros = torch.zeros(self.out_features, dtype=torch.int32)
-        # the float32 numbers from 2^23 on are integers, whose lowest byte is that of the mantissa: adding rounds; a whole
-        # row is faster to add than a scalar
+        # float32 numbers from 2^23 on are integers whose lowest byte is the mantissa's, so that adding this rounds; a
+        # whole row is faster to add than a scalar
         self._offset = torch.full((self.in_features,), float(2**23 + self._zero))
         self._bias = bias
 
