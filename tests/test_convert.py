@@ -273,6 +273,7 @@ def test_options_of_the_toolkit_become_ours(tmp_path: Path) -> None:
         "checkpoint_activations": True,
         "max_source_positions": 1024,
         "max_target_positions": 17,
+        "compute_dtype": "fp32",
     }
 
 
