@@ -179,14 +179,18 @@ def test_status_tells_what_is_to_do_and_does_nothing(stubbed: Stubbed) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_a_request_to_stop_reaches_the_training(number: signal.Signals, stubbed: Stubbed) -> None:
-    started = subprocess.Popen(
-        stubbed.words("--pair", "en-de"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=stubbed.environment(WAIT="-m"),
-        start_new_session=True,
-    )
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # which nohup and "&" ignore, for children too
+    try:
+        started = subprocess.Popen(
+            stubbed.words("--pair", "en-de"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=stubbed.environment(WAIT="-m"),
+            start_new_session=True,
+        )
+    finally:
+        signal.signal(signal.SIGINT, inherited)
     while not (stubbed.folder / "waiting").exists():
         assert started.poll() is None
         time.sleep(0.02)
