@@ -14,7 +14,7 @@ from vaswani_plugin.architectures import ARCHITECTURES
 from vaswani_plugin.tools import ablation_report as report
 from vaswani_plugin.tools import ablation_steps, ablations, prepare
 from vaswani_plugin.tools.ablation_rows import ORDERINGS, ROWS, SHRINKS, Ordering, chosen, model_options, sizes
-from vaswani_plugin.tools.cli import CommandError
+from vaswani_plugin.tools.cli import CommandError, split_at_dashes
 
 
 def results(**rows: Sequence[Sequence[float]]) -> Dict[str, List[Dict[str, Any]]]:
@@ -142,7 +142,7 @@ def test_other_settings_are_refused_and_more_rows_are_not(prepared: Path, tmp_pa
     data = ablation_steps.find_data(prepared, None)
 
     def settings(*words: str) -> ablation_steps.Settings:
-        ours, more = ablations.split(words)
+        ours, more = split_at_dashes(words)
         parser = ablations.build_parser()
         return ablations.settings_of(parser.parse_args([str(prepared), "--work", str(tmp_path), *ours]), more)
 

@@ -53,7 +53,7 @@ def test_both_systems_train_on_the_same_batches(tmp_path: Path) -> None:
 
 def test_batches_keep_to_the_limit_and_a_seed_repeats_them(tmp_path: Path) -> None:
     job = Job(folder=str(tmp_path), **JOB)
-    dictionary = worker.make_dictionary(job.n_types)
+    dictionary = worker.numbered_words(job.n_types)
     assert len(dictionary) == 97
     batches, again = worker.make_batches(job, dictionary), worker.make_batches(job, dictionary)
     assert len(batches) == 2
@@ -67,7 +67,7 @@ def test_batches_keep_to_the_limit_and_a_seed_repeats_them(tmp_path: Path) -> No
 
 
 def test_sentences_have_multi30ks_lengths() -> None:
-    pairs = worker.random_pairs(worker.make_dictionary(50), 2000, seed=3)
+    pairs = worker.random_pairs(worker.numbered_words(50), 2000, seed=3)
     assert pairs.src_sizes.mean() == pytest.approx(worker.MEAN_LENGTH, abs=0.5)
     assert min(pairs.src_sizes.min(), pairs.tgt_sizes.min()) == worker.SHORTEST
     assert abs(pairs.src_sizes - pairs.tgt_sizes).mean() < 3

@@ -12,7 +12,7 @@ from test_criterion import criterion, sample, small_model
 from toolkit_runner import PLUGIN, CopyTask, run, tiny_train_args
 from torch import Tensor
 
-from vaswani_plugin import compute_dtype
+from vaswani_plugin import quantization
 from vaswani_plugin.config import BASE, VaswaniConfig, check_config, fill_missing
 from vaswani_plugin.toolkit import load_checkpoint
 
@@ -20,7 +20,7 @@ from vaswani_plugin.toolkit import load_checkpoint
 @pytest.fixture(autouse=True)
 def any_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """bfloat16 is computed on every processor, if slowly."""
-    monkeypatch.setattr(compute_dtype, "instructions", lambda: compute_dtype.INSTRUCTIONS["bf16"])
+    monkeypatch.setattr(quantization, "instructions", lambda: quantization.INSTRUCTIONS["bf16"])
 
 
 def loss_and_gradients(name: str) -> Tuple[Tensor, Dict[str, Tensor]]:
@@ -80,7 +80,7 @@ def test_where_it_cannot_be_float32_computes_and_the_log_says_why(
     reason = "the processor has none of the instructions amx_bf16, avx512_bf16, bf16"
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=case == "autocasting"):
         if case == "old processor":
-            monkeypatch.setattr(compute_dtype, "instructions", lambda: frozenset({"avx2"}))
+            monkeypatch.setattr(quantization, "instructions", lambda: frozenset({"avx2"}))
         elif case == "half precision":
             model.half()
             reason = "the weights are float16"

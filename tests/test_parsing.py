@@ -399,16 +399,17 @@ def test_the_recipe_refuses_what_would_fail_late(words: List[str], error: str) -
 
 @pytest.mark.slow
 def test_the_recipe_learns_a_small_grammar_and_does_nothing_twice(prepared: Prepared, tmp_path: Path) -> None:
+    (tmp_path / "train.ptb").write_text("\n".join(treebank(1000, 1)), encoding="utf-8")
     words: List[object] = ["--cpu", "--work", tmp_path / "work", "--arch", "vaswani_tiny", "--dropout", 0.1]
-    for name in ("train", "valid", "test"):
-        words += [f"--{name}", prepared.raw / f"{name}.ptb"]
-    words += ["--batch", 500, "--max-update", 300, "--warmup-updates", 100, "--lr", "3e-3", "--average", 2]
+    words += ["--train", tmp_path / "train.ptb"]
+    words += ["--valid", prepared.raw / "valid.ptb", "--test", prepared.raw / "test.ptb"]
+    words += ["--batch", 1000, "--max-update", 400, "--warmup-updates", 100, "--lr", "3e-3", "--average", 2]
     words += ["--beam", 4]
     first = recipe(*words)
     assert first.returncode == 0, first.stdout + first.stderr
     scored = json.loads((tmp_path / "work" / "score.json").read_text())
     baseline = json.loads((tmp_path / "work" / "baseline.json").read_text())
-    assert scored["all"]["f1"] > 90 > baseline["all"]["f1"]
+    assert scored["all"]["f1"] > 70 > 40 > baseline["all"]["f1"]  # 88.2 and 35.3 when this was written
     again = recipe(*words)
     assert again.returncode == 0, again.stdout + again.stderr
     assert again.stdout.count("done before") == 6

@@ -26,7 +26,7 @@ __all__ = [
     "promising",
 ]  # fmt: skip
 
-#: Sentences leave the batch when they are one in so many.
+#: Sentences leave the batch when they are one in so many, such that a multiple of this is left.
 LEAVE_TOGETHER = 8
 
 
@@ -232,18 +232,15 @@ def _hand_in(beam: Beam, over: Tensor, results: List[List[Hypothesis]]) -> Optio
     batch, so that sentences go by the eighth, down to multiples of eight; those that wait have no live hypotheses.
     """
     rows = over.nonzero().squeeze(1).tolist()
-    if not rows:
-        return None
     n_left = len(beam.sentences) - len(rows)
-    n_waiting = -n_left % LEAVE_TOGETHER if n_left > LEAVE_TOGETHER else 0
-    if (len(rows) - n_waiting) * LEAVE_TOGETHER < len(beam.sentences):
-        n_waiting = len(rows)
-    if n_waiting:
+    n_going = len(rows) - (-n_left % LEAVE_TOGETHER if n_left > LEAVE_TOGETHER else 0)
+    if n_going * LEAVE_TOGETHER < len(beam.sentences):
+        n_going = 0
+    if n_going < len(rows):
         beam.live.sums = beam.live.sums.masked_fill(over[:, None], -math.inf)
-        rows = rows[:-n_waiting]
-    if not rows:
+    if n_going == 0:
         return None
-    for row in rows:
+    for row in rows[:n_going]:
         sentence = beam.sentences[row]
         results[sentence] = beam.finished.best(row)
         if not results[sentence]:
@@ -252,7 +249,7 @@ def _hand_in(beam: Beam, over: Tensor, results: List[List[Hypothesis]]) -> Optio
                 "or min_len and no_repeat_ngram leave it no word"
             )
     stays = torch.ones_like(over)
-    stays[rows] = False
+    stays[rows[:n_going]] = False
     left = stays.nonzero().squeeze(1)
     if left.numel():
         beam.keep(left)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from .linear import COMPUTE_DTYPES, autocast_dtype, set_compute_dtype
-from .quantization import INSTRUCTIONS, instructions
+from .quantization import missing_instructions
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +26,8 @@ def obstacle(weight: torch.Tensor) -> Optional[str]:
         return f"the weights are {str(weight.dtype).replace('torch.', '')}"
     if autocast_dtype(weight.device) is not None:
         return "--amp chooses the types"
-    if weight.device.type == "cpu" and not INSTRUCTIONS["bf16"] & instructions():
-        return f"the processor has none of the instructions {', '.join(sorted(INSTRUCTIONS['bf16']))}"
+    if weight.device.type == "cpu":
+        return missing_instructions("bf16")
     if weight.device.type == "cuda" and torch.version.hip is None:
         capability = torch.cuda.get_device_capability(weight.device)
         if capability < _FIRST_CAPABILITY:

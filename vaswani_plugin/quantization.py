@@ -178,12 +178,20 @@ def instructions() -> FrozenSet[str]:
     return frozenset(listed.group(1).split()) if listed else frozenset()
 
 
+def missing_instructions(precision: str) -> Optional[str]:
+    """Which instructions the processor lacks for a precision, as a clause, or None."""
+    needed = INSTRUCTIONS[precision]
+    if not needed or needed & instructions():
+        return None
+    return f"the processor has none of the instructions {', '.join(sorted(needed))}"
+
+
 @functools.cache
 def obstacle(precision: str) -> Optional[str]:
     """Why weights of a precision cannot be used on this processor and with this torch, or None where they can."""
-    needed = INSTRUCTIONS[precision]
-    if needed and not needed & instructions():
-        return f"the processor has none of the instructions {', '.join(sorted(needed))}"
+    lacking = missing_instructions(precision)
+    if lacking is not None:
+        return lacking
     try:
         works = _works(LAYERS[precision])
     except (RuntimeError, AttributeError, TypeError, NotImplementedError) as error:

@@ -42,7 +42,7 @@ from argparse import Namespace
 from collections import defaultdict
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterator, List, Mapping, Tuple, Union
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Tuple, Union
 
 import numpy
 import omegaconf
@@ -334,9 +334,13 @@ def check_architecture(cfg: Any) -> None:
     name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
     known = {**REGISTRIES["architecture"], **REGISTRIES["model"]}
     if name and name not in known:
-        similar = difflib.get_close_matches(name, known, n=3)
-        hint = f"did you mean {' or '.join(similar)}?" if similar else "is the plugin that registers it loaded?"
-        raise ValueError(f"there is no architecture {name}; {hint}")
+        raise ValueError(f"there is no architecture {name}; {architecture_hint(name, known)}")
+
+
+def architecture_hint(name: str, known: Iterable[str]) -> str:
+    """What somebody may have meant who names an architecture that is not known, as a question."""
+    similar = difflib.get_close_matches(name, known, n=3)
+    return f"did you mean {' or '.join(similar)}?" if similar else "is the plugin that registers it loaded?"
 
 
 class PackagePath(List[str]):

@@ -14,7 +14,7 @@ depth-first traversal, closing brackets with labels, one symbol XX for every par
 from __future__ import annotations
 
 import re
-from typing import Iterable, Iterator, List, NamedTuple, Sequence, Tuple, Union
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple, Union
 
 
 class Open(NamedTuple):
@@ -157,6 +157,25 @@ def _append(tree: Tree, event: Event) -> None:
         tree.append(event)
 
 
+def subtrees(tree: Tree) -> List[Tree]:
+    """The constituents inside a clean tree, each a clean tree, in the order in which they close.
+
+    Of those over the same words the outermost; none over one word or over all of them.
+    """
+    found: Dict[Tuple[int, int], Tree] = {}
+    begun: List[Tuple[int, int]] = []  # for each open constituent the numbers of the events and words before it
+    place = 0
+    for number, event in enumerate(tree):
+        if isinstance(event, Open):
+            begun.append((number, place))
+        elif isinstance(event, Leaf):
+            place += 1
+        else:
+            first, begin = begun.pop()
+            found[begin, place] = tree[first : number + 1]
+    return [subtree for (begin, end), subtree in found.items() if 1 < end - begin < place]
+
+
 def leaves(tree: Tree) -> List[Leaf]:
     """The words and tags of a tree, in order."""
     return [event for event in tree if isinstance(event, Leaf)]
@@ -180,15 +199,15 @@ def to_penn(tree: Tree) -> str:
     return "".join(parts) + ")"
 
 
-def linearise(tree: Tree) -> List[str]:
-    """The symbols of a clean tree: ``(S``, ``XX`` for each word, ``)S``."""
+def linearise(tree: Tree, tags: bool = False) -> List[str]:
+    """The symbols of a clean tree: ``(S``, ``XX`` (or the tag) for each word, ``)S``."""
     symbols, labels = [], []
     for event in tree:
         if isinstance(event, Open):
             labels.append(event.label)
             symbols.append("(" + event.label)
         elif isinstance(event, Leaf):
-            symbols.append(WORD_SYMBOL)
+            symbols.append(event.tag if tags else WORD_SYMBOL)
         else:
             symbols.append(")" + labels.pop())
     return symbols
@@ -198,9 +217,9 @@ def restore(symbols: Sequence[str], sentence: Sequence[Leaf]) -> Tree:
     """The clean tree over a sentence that symbols describe, well-formed whatever they are.
 
     The inverse of ``linearise`` for what that made. Anything else is repaired: a closing bracket also closes what is
-    open inside its constituent, and is passed over where no such constituent is open; XX beyond the last word and
-    unknown symbols are passed over; words that no XX stands for end the outermost constituent, the last of several;
-    what is open at the end is closed; constituents without words vanish.
+    open inside its constituent, and is passed over where no such constituent is open; any symbol that is no bracket
+    stands for a word, and is passed over beyond the last one; words that no symbol stands for end the outermost
+    constituent, the last of several; what is open at the end is closed; constituents without words vanish.
 
     Args:
         symbols: what a model gave.
@@ -210,12 +229,12 @@ def restore(symbols: Sequence[str], sentence: Sequence[Leaf]) -> Tree:
     labels: List[str] = []
     rest = iter(sentence)
     for symbol in symbols:
-        if symbol == WORD_SYMBOL:
-            tree.extend([leaf for leaf in [next(rest, None)] if leaf is not None])
-        elif symbol.startswith("("):
+        if symbol.startswith("("):
             labels.append(symbol[1:])
             tree.append(Open(symbol[1:]))
-        elif symbol.startswith(")") and symbol[1:] in labels:
+        elif not symbol.startswith(")"):
+            tree.extend([leaf for leaf in [next(rest, None)] if leaf is not None])
+        elif symbol[1:] in labels:
             _close_down_to(tree, labels, len(labels) - 1 - labels[::-1].index(symbol[1:]))
     return _end(tree, labels, list(rest))
 

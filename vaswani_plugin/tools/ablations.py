@@ -13,18 +13,25 @@ fairseq-train, for every row.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
 import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 from vaswani_plugin.tools import ablation_report as report
 from vaswani_plugin.tools.ablation_rows import SHRINKS, Row, check_shrink, chosen
 from vaswani_plugin.tools.ablation_steps import Data, Settings, find_data, finished, steps, train_and_score
-from vaswani_plugin.tools.cli import CommandError, atomic_path, plural, positive, progress, run_command
+from vaswani_plugin.tools.cli import (
+    CommandError,
+    alone,
+    atomic_path,
+    plural,
+    positive,
+    progress,
+    run_command,
+    split_at_dashes,
+)
 from vaswani_plugin.tools.tables import markdown_table, text_table
 
 
@@ -61,12 +68,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--report", action="store_true", help="train nothing, write the table of what is there")
     parser.add_argument("--dry-run", action="store_true", help="print the commands, start nothing")
     return parser
-
-
-def split(words: Sequence[str]) -> Tuple[List[str], List[str]]:
-    """What is before the first ``--``, and what is after it."""
-    at = list(words).index("--") if "--" in words else len(words)
-    return list(words[:at]), list(words[at + 1 :])
 
 
 def settings_of(args: argparse.Namespace, more: Sequence[str]) -> Settings:
@@ -111,22 +112,6 @@ def same_settings(work: Path, settings: Settings, data: Data) -> None:
         partial.write_text(json.dumps(now, indent=2) + "\n", encoding="utf-8")
 
 
-@contextlib.contextmanager
-def alone_in(work: Path) -> Iterator[None]:
-    """Keep a second run out of the folder meanwhile.
-
-    Raises:
-        CommandError: there is one already.
-    """
-    work.mkdir(parents=True, exist_ok=True)
-    with open(work / ".lock", "a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise CommandError(f"another vaswani-ablations is at work in {work}") from error
-        yield
-
-
 def folder_of(work: Path, name: str, seed: int) -> Path:
     """Where a row's training with one seed lies."""
     return work / name / f"seed{seed}"
@@ -169,7 +154,7 @@ def run(args: argparse.Namespace, more: Sequence[str]) -> None:
             for _, words in steps(row, seed, folder_of(args.work, name, seed), data, settings):
                 print(shlex.join(words))
         return
-    with alone_in(args.work):
+    with alone(args.work / ".lock", f"another vaswani-ablations is at work in {args.work}"):
         same_settings(args.work, settings, data)
         bar = progress([] if args.report else jobs, "Table 3", unit="training")
         for name, row, seed in bar:
@@ -180,7 +165,7 @@ def run(args: argparse.Namespace, more: Sequence[str]) -> None:
 
 def main(words: Optional[Sequence[str]] = None) -> int:
     """Run the command; returns its exit status."""
-    ours, more = split(sys.argv[1:] if words is None else words)
+    ours, more = split_at_dashes(sys.argv[1:] if words is None else words)
     args = build_parser().parse_args(ours)
     return run_command("vaswani-ablations", lambda: run(args, more))
 

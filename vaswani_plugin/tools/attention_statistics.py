@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vaswani_plugin.tools.attention_maps import View
+from vaswani_plugin.tools.tables import text_table
 
 #: What the numbers mean, in the order of the columns.
 MEANINGS: Dict[str, str] = {
@@ -62,6 +63,4 @@ def table(view: View, layers: List[int], heads: List[int]) -> str:
         for head in heads:
             numbers = head_statistics(view.weights[layer, head])
             rows.append([str(layer + 1), str(head + 1), *(number(numbers[name]) for name in MEANINGS)])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
-    return "\n".join([f"{view.kind} attention", *lines])
+    return f"{view.kind} attention\n{text_table(rows, n_left=0)}"

@@ -19,9 +19,10 @@ from vaswani_plugin.quantization import obstacle
 from vaswani_plugin.tools import benchmark_material as materials
 from vaswani_plugin.tools import benchmark_report as report
 from vaswani_plugin.tools import benchmark_train
-from vaswani_plugin.tools.benchmark_process import all_processors, note, started
+from vaswani_plugin.tools.benchmark_process import note, started
 from vaswani_plugin.tools.benchmark_worker import Material, Search, request
 from vaswani_plugin.tools.cli import CommandError, names_among, plural, positive, progress, run_command
+from vaswani_plugin.tools.parallel import available_cores
 from vaswani_plugin.tools.pictures import check_format
 
 #: Every system by the name that --systems takes: what it is, and its precision.
@@ -141,7 +142,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     command = commands.add_parser("generate", help="how fast translating is", description=description, epilog=rest)
     add = command.add_argument
-    threads = all_processors()
+    threads = available_cores()
     add("--config", choices=CONFIGS, required=True, help="tiny, which has learned, or base with random weights")
     add("--checkpoint", type=Path, metavar="PATH", help="for tiny: a checkpoint, or a training's folder")
     add("--data", type=Path, metavar="BIN", help="for tiny: the binary data that belongs to the checkpoint")

@@ -24,7 +24,7 @@ from fairseq.tasks.translation import TranslationConfig
 from vaswani_plugin.positions import SINUSOID_LAYOUTS
 from vaswani_plugin.toolkit import load_checkpoint
 from vaswani_plugin.tools import convert, model_options
-from vaswani_plugin.tools.benchmark_worker import Material
+from vaswani_plugin.tools.benchmark_worker import Material, numbered_words
 from vaswani_plugin.tools.cli import CommandError, save_checkpoint
 from vaswani_plugin.transformer import VaswaniTransformer, resolve_config
 from vaswani_plugin.translation import VaswaniTranslationConfig, VaswaniTranslationTask
@@ -45,9 +45,7 @@ def words(tokens: List[str]) -> str:
 
 def random_material(folder: Path, n_sentences: int, n_types: int, n_steps: int, options: Mapping[str, Any]) -> Material:
     """A model of the given options that has learned nothing, and random sentences; every system takes n_steps steps."""
-    dictionary = Dictionary()
-    for i in range(n_types - len(dictionary)):
-        dictionary.add_symbol(f"w{i}")
+    dictionary = numbered_words(n_types)
     torch.manual_seed(1)
     task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
     model = VaswaniTransformer.build_model(argparse.Namespace(**options), task)

@@ -71,8 +71,3 @@ def started(name: str, script: Path, threads: int, gpus: bool = False) -> Iterat
     finally:
         process.kill()
         process.communicate()
-
-
-def all_processors() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from vaswani_plugin.tools.cli import atomic_path
 from vaswani_plugin.tools.pictures import pyplot, save_figure
+from vaswani_plugin.tools.tables import text_table
 
 Row = Dict[str, Any]
 COLUMNS: Tuple[Tuple[str, str, str], ...] = (
@@ -90,15 +91,7 @@ def table(rows: Sequence[Row], columns: Sequence[Tuple[str, str, str]] = COLUMNS
     cells = [[title for title, _, _ in columns]]
     for row in rows:
         cells.append(["" if row[key] is None else format(row[key], style) for _, key, style in columns])
-    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-    lines = []
-    for line in cells:
-        padded = [
-            cell.rjust(width) if style else cell.ljust(width)
-            for cell, width, (_, _, style) in zip(line, widths, columns)
-        ]
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
+    return text_table(cells, n_left=sum(not style for _, _, style in columns))
 
 
 def write_json(rows: Sequence[Row], path: Path) -> None:

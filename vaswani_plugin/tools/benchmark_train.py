@@ -19,9 +19,10 @@ import torch
 
 from vaswani_plugin.architectures import ARCHITECTURES
 from vaswani_plugin.tools import benchmark_report as report
-from vaswani_plugin.tools.benchmark_process import Worker, all_processors, note, started
+from vaswani_plugin.tools.benchmark_process import Worker, note, started
 from vaswani_plugin.tools.benchmark_train_worker import Job, request
 from vaswani_plugin.tools.cli import CommandError, names_among, plural, positive, progress
+from vaswani_plugin.tools.parallel import available_cores
 from vaswani_plugin.tools.pictures import check_format
 from vaswani_plugin.tools.training_flops import fraction_of_peak
 
@@ -174,7 +175,7 @@ def add_command(commands: Any) -> None:
     description, _, rest = (__doc__ or "").partition("\n\n")
     command = commands.add_parser("train", help="how fast training is", description=description, epilog=rest)
     add = command.add_argument
-    threads = all_processors()
+    threads = available_cores()
     add("--config", choices=tuple(CONFIGS), required=True, help="sizes: vaswani_tiny, vaswani_base or vaswani_big")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one (default)")
     add(

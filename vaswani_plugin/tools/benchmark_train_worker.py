@@ -27,7 +27,7 @@ from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
 from vaswani_plugin.architectures import ARCHITECTURES
-from vaswani_plugin.tools.benchmark_worker import forget_peak, peak_mib
+from vaswani_plugin.tools.benchmark_worker import forget_peak, numbered_words, peak_mib, send, send_error
 
 Sample = Dict[str, Any]
 #: Lengths of the sentences, end symbol included: those of Multi30k in subwords, about.
@@ -59,14 +59,6 @@ class Job:
     n_batches: int
     threads: int
     seed: int = 1
-
-
-def make_dictionary(n_types: int) -> Dictionary:
-    """A dictionary of so many types."""
-    dictionary = Dictionary()
-    for i in range(n_types - len(dictionary)):
-        dictionary.add_symbol(f"w{i}")
-    return dictionary
 
 
 def random_pairs(dictionary: Dictionary, n_pairs: int, seed: int) -> LanguagePairDataset:
@@ -177,17 +169,12 @@ def describe(batches: List[Sample]) -> Dict[str, Any]:
 
 def serve(requests: TextIO, answers: TextIO) -> None:
     """Make a system, and run it as often as asked."""
-
-    def answer(**content: Any) -> None:
-        answers.write(json.dumps(content) + "\n")
-        answers.flush()
-
     asked = json.loads(requests.readline())
     job = Job(**asked["job"])
     on_gpu = job.device == "cuda"
     try:
         torch.set_num_threads(job.threads)
-        dictionary = make_dictionary(job.n_types)
+        dictionary = numbered_words(job.n_types)
         for lang in ("src", "tgt"):
             dictionary.save(str(Path(job.folder) / f"dict.{lang}.txt"))
         batches = make_batches(job, dictionary)
@@ -197,12 +184,12 @@ def serve(requests: TextIO, answers: TextIO) -> None:
             timed_run(trainer, batches[:2], on_gpu)  # the first steps make the moments and are slow
             trainer.zero_grad()
             memory.begin()
-            answer(held_mib=memory.held, **describe(batches))
+            send(answers, held_mib=memory.held, **describe(batches))
             for _ in requests:
                 wall, cpu = timed_run(trainer, batches, on_gpu)
-                answer(seconds=wall, cpu_seconds=cpu, **memory.report())
+                send(answers, seconds=wall, cpu_seconds=cpu, **memory.report())
     except Exception as error:
-        answer(error=f"{type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error).strip() else ''}")
+        send_error(answers, error)
         raise
 
 

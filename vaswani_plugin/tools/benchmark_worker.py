@@ -172,13 +172,30 @@ def forget_peak() -> bool:
     return True
 
 
+def numbered_words(n_types: int) -> Any:
+    """A dictionary of so many types, control symbols included."""
+    from fairseq.data import Dictionary
+
+    dictionary = Dictionary()
+    for i in range(n_types - len(dictionary)):
+        dictionary.add_symbol(f"w{i}")
+    return dictionary
+
+
+def send(answers: TextIO, **content: Any) -> None:
+    """Answer with one line of JSON."""
+    answers.write(json.dumps(content) + "\n")
+    answers.flush()
+
+
+def send_error(answers: TextIO, error: Exception) -> None:
+    """Answer with the kind of an error and the last line of its text."""
+    lines = str(error).strip().splitlines()
+    send(answers, error=f"{type(error).__name__}: {lines[-1] if lines else ''}")
+
+
 def serve(requests: TextIO, answers: TextIO) -> None:
     """Load a system, and run it as often as asked."""
-
-    def answer(**content: Any) -> None:
-        answers.write(json.dumps(content) + "\n")
-        answers.flush()
-
     asked = json.loads(requests.readline())
     material = Material(**{**asked["material"], "folder": Path(asked["material"]["folder"])})
     search = Search(**asked["search"])
@@ -190,9 +207,9 @@ def serve(requests: TextIO, answers: TextIO) -> None:
         anew = forget_peak()
         system.translate(prepared[-1])  # the first run of anything is slow
     except Exception as error:
-        answer(error=f"{type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error).strip() else ''}")
+        send_error(answers, error)
         raise
-    answer(loading_mib=loading)
+    send(answers, loading_mib=loading)
     for _ in requests:
         translations: List[Optional[List[str]]] = [None] * len(material.sources)
         wall, cpu = time.perf_counter(), time.process_time()
@@ -202,7 +219,8 @@ def serve(requests: TextIO, answers: TextIO) -> None:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         translating = peak_mib()
         peak = max(loading, translating)
-        answer(
+        send(
+            answers,
             seconds=wall,
             cpu_seconds=cpu,
             peak_mib=peak,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import hashlib
 import os
 import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, TypeVar, Union
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 PathLike = Union[str, Path]
 Item = TypeVar("Item")
@@ -175,6 +176,34 @@ def byte_progress(description: str, total: Optional[int], initial: int = 0) -> A
     interval = 0.2 if sys.stderr.isatty() else 5.0
     scale: Any = {"unit": "B", "unit_scale": True, "unit_divisor": 1024}
     return tqdm(desc=description, total=total, initial=initial, mininterval=interval, file=sys.stderr, **scale)
+
+
+def split_at_dashes(words: Sequence[str]) -> Tuple[List[str], List[str]]:
+    """Return the words before the first ``--`` and those after it."""
+    at = list(words).index("--") if "--" in words else len(words)
+    return list(words[:at]), list(words[at + 1 :])
+
+
+@contextlib.contextmanager
+def alone(lock: Path, refusal: str) -> Iterator[None]:
+    """Keep a second process out meanwhile, where the file system knows locks.
+
+    Args:
+        lock: a file to lock; its folder is made when it is missing.
+        refusal: what a second process is told.
+
+    Raises:
+        CommandError: there is another process.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock, "a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CommandError(refusal) from error
+        except OSError:  # a file system without locks
+            pass
+        yield
 
 
 def positive(text: str) -> int:

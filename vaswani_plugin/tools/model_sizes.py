@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,12 @@ def options_of(arch: str) -> Any:
     """
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
+    from vaswani_plugin.toolkit import architecture_hint
     from vaswani_plugin.transformer import VaswaniTransformer
 
     known = sorted(name for name, model in ARCH_MODEL_REGISTRY.items() if issubclass(model, VaswaniTransformer))
     if arch not in known:
-        similar = difflib.get_close_matches(arch, known, n=3)
-        hint = f"did you mean {' or '.join(similar)}?" if similar else "is the plugin that registers it loaded?"
+        hint = architecture_hint(arch, known)
         raise CommandError(f"--arch {arch}: no architecture of vaswani_transformer; {hint}")
     options = argparse.Namespace()
     ARCH_CONFIG_REGISTRY[arch](options)

@@ -51,9 +51,14 @@ def trees_from_log(path: Path, sentences: Sequence[Sequence[Leaf]], source: Path
     outputs = [entry.hypotheses[0].split() for entry in read_log(path, must_end=False)]
     check_counts(source, len(sentences), path, len(outputs))
     trees = [restore(symbols, sentence) for symbols, sentence in zip(outputs, sentences)]
-    repaired = sum(linearise(tree) != symbols for tree, symbols in zip(trees, outputs))
+    repaired = sum(linearise(tree) != without_tags(symbols) for tree, symbols in zip(trees, outputs))
     print(f"{path}: {repaired} of {plural(len(outputs), 'output')} had to be repaired")
     return trees
+
+
+def without_tags(symbols: Sequence[str]) -> List[str]:
+    """The symbols with XX for whatever is no bracket."""
+    return [symbol if symbol[0] in "()" else WORD_SYMBOL for symbol in symbols]
 
 
 def check_counts(first: Path, first_count: int, second: Path, second_count: int) -> None:

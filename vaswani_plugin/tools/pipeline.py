@@ -276,17 +276,26 @@ def dictionary_text(pieces: Sequence[str], counts: Mapping[str, int]) -> str:
 
 
 def binarise(job: TextJob, dictionary: Path, folder: Path) -> None:
-    """Have ``fairseq-preprocess`` fill ``bin/`` from the files in ``folder``; it appears only when that succeeded."""
-    # A name of its own: what was started by a run that was killed may still be writing under another.
-    final, partial, log = job.dest / "bin", job.dest / f".bin.{os.getpid()}.partial", job.dest / "binarise.log"
-    for stale in job.dest.glob(".bin.*partial"):
-        shutil.rmtree(stale, ignore_errors=True)
-    words = ["--joined-dictionary", "--srcdict", str(dictionary), "--destdir", str(partial)]
+    """Have ``fairseq-preprocess`` fill ``bin/`` from the files in ``folder``."""
+    words = ["--joined-dictionary", "--srcdict", str(dictionary)]
     words += ["--source-lang", job.languages[0], "--target-lang", job.languages[1], "--workers", str(job.workers)]
     for split in job.splits:
         words += [f"--{split}pref", str(folder / split)]
+    preprocess_into_bin(job.dest, words)
+
+
+def preprocess_into_bin(dest: Path, words: Sequence[str]) -> None:
+    """Have ``fairseq-preprocess`` make ``dest/bin``, which appears only when that succeeded.
+
+    Raises:
+        CommandError: it failed.
+    """
+    # A name of its own: what was started by a run that was killed may still be writing under another.
+    final, partial, log = dest / "bin", dest / f".bin.{os.getpid()}.partial", dest / "binarise.log"
+    for stale in dest.glob(".bin.*partial"):
+        shutil.rmtree(stale, ignore_errors=True)
     try:
-        status = run_preprocess(words, log)
+        status = run_preprocess([*words, "--destdir", str(partial)], log)
         if status != 0:
             raise CommandError(f"fairseq-preprocess failed with status {status}; its output is in {log}")
         shutil.rmtree(final, ignore_errors=True)

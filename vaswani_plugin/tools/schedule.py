@@ -16,6 +16,7 @@ from typing import Dict, List, Optional, Sequence
 from vaswani_plugin.schedule import inverse_sqrt_learning_rate, peak_learning_rate
 from vaswani_plugin.tools.cli import CommandError, atomic_path, run_command
 from vaswani_plugin.tools.pictures import pyplot, save_figure
+from vaswani_plugin.tools.tables import text_table
 
 PLOT_POINTS = 600
 
@@ -72,11 +73,7 @@ def table(chosen: Sequence[Schedule], steps: Sequence[int]) -> str:
     rows = [["d_model", *(str(one.d_model) for one in chosen)], ["warm-up", *(str(one.warmup) for one in chosen)]]
     rows.append(["peak", *(f"{one.peak:.3e}" for one in chosen)])
     rows += [[f"step {step}", *(f"{one.rate(step):.3e}" for one in chosen)] for step in steps]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(chosen) + 1)]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))])
-        for row in rows
-    )
+    return text_table(rows)
 
 
 def plot_steps(chosen: Sequence[Schedule], last: int) -> List[int]:

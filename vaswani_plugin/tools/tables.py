@@ -7,13 +7,14 @@ from typing import List, Sequence
 Row = Sequence[str]
 
 
-def text_table(rows: Sequence[Row]) -> str:
-    """Rows of equally many cells as lines; the first column is set left, the others right."""
+def text_table(rows: Sequence[Row], n_left: int = 1) -> str:
+    """Rows of equally many cells as lines; the first ``n_left`` columns are set left, the others right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines: List[str] = []
     for row in rows:
-        others = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
-        lines.append("  ".join([row[0].ljust(widths[0]), *others]).rstrip())
+        left = [cell.ljust(width) for cell, width in zip(row[:n_left], widths)]
+        right = [cell.rjust(width) for cell, width in zip(row[n_left:], widths[n_left:])]
+        lines.append("  ".join([*left, *right]).rstrip())
     return "\n".join(lines)
 
 

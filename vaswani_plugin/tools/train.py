@@ -13,8 +13,6 @@ Options after ``--`` go to ``fairseq-train`` as they are and win over the recipe
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
 import importlib.util
 import os
 import shlex
@@ -22,12 +20,12 @@ import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from vaswani_plugin.preemption import SAVED_STATUS
 from vaswani_plugin.tools import worker
 from vaswani_plugin.tools.batch_plan import BatchPlan, plan_batch
-from vaswani_plugin.tools.cli import CommandError, run_command
+from vaswani_plugin.tools.cli import CommandError, alone, run_command, split_at_dashes
 from vaswani_plugin.tools.supervisor import Command, supervise
 from vaswani_plugin.tools.train_options import build_parser, toolkit_options
 
@@ -125,13 +123,6 @@ def commands_of(place: Place, options: Sequence[str]) -> List[Command]:
     ]
 
 
-def _split(words: Sequence[str]) -> Tuple[List[str], List[str]]:
-    """What is before the first ``--``, and what is after it."""
-    words = list(words)
-    at = words.index("--") if "--" in words else len(words)
-    return words[:at], words[at + 1 :]
-
-
 def train(args: argparse.Namespace, more: Sequence[str]) -> int:
     """Train as the options say; returns the exit status.
 
@@ -155,7 +146,8 @@ def train(args: argparse.Namespace, more: Sequence[str]) -> int:
             print(f"{variables} fairseq-train {shlex.join(options)}")
         return 0
     log_path = args.save_dir / ("train.log" if place.node_rank == 0 else f"train.{place.node_rank}.log")
-    with _alone_in(args.save_dir, place.node_rank), open(log_path, "a", encoding="utf-8") as log:
+    refusal = f"another training is writing into {args.save_dir}; choose another --save-dir"
+    with alone(args.save_dir / f".lock.{place.node_rank}", refusal), open(log_path, "a", encoding="utf-8") as log:
         print(f"effective batch: {plan}", file=log, flush=True)
         try:
             return supervise(commands, place.workers, log, args.grace)
@@ -171,24 +163,6 @@ def _be_a_worker(plan: BatchPlan, options: Sequence[str]) -> int:
     return worker.train()
 
 
-@contextlib.contextmanager
-def _alone_in(save_dir: Path, node_rank: int) -> Iterator[None]:
-    """Keep a second training out of the folder meanwhile.
-
-    Raises:
-        CommandError: there is one already.
-    """
-    save_dir.mkdir(parents=True, exist_ok=True)
-    with open(save_dir / f".lock.{node_rank}", "a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise CommandError(f"another training is writing into {save_dir}; choose another --save-dir") from error
-        except OSError:  # a file system without locks
-            pass
-        yield
-
-
 def _draw(log_path: Path, args: argparse.Namespace) -> None:
     from vaswani_plugin.tools import curves
 
@@ -197,7 +171,7 @@ def _draw(log_path: Path, args: argparse.Namespace) -> None:
 
 def main(words: Optional[Sequence[str]] = None) -> int:
     """Run the command; returns the exit status."""
-    ours, more = _split(sys.argv[1:] if words is None else words)
+    ours, more = split_at_dashes(sys.argv[1:] if words is None else words)
     args = build_parser().parse_args(ours)
     status = 0
 

@@ -26,9 +26,9 @@ from typing import Counter as CounterType
 
 from vaswani_plugin.tools.cli import CommandError, atomic_path, plural, positive, progress, read_lines
 from vaswani_plugin.tools.manifest import Manifest
-from vaswani_plugin.tools.pipeline import run_preprocess
+from vaswani_plugin.tools.pipeline import preprocess_into_bin
 from vaswani_plugin.tools.subwords import MIN_VOCAB_SIZE, RESERVED, encode_lines, learn_pieces, load_pieces
-from vaswani_plugin.trees import Tree, TreeError, clean, linearise, read_trees, to_penn, words
+from vaswani_plugin.trees import Tree, TreeError, clean, linearise, read_trees, subtrees, to_penn, words
 
 SIDES = ("words", "trees")
 #: The paper's vocabulary for the Wall Street Journal alone (section 6.3), and pieces that suit a few thousand trees.
@@ -46,6 +46,7 @@ class TreesJob:
         kind: "dictionary" or "pieces", a key of ``VOCAB_SIZES``.
         vocab_size: most words, or the number of pieces.
         min_count: how often a word must occur to be known; for the dictionary.
+        tags: whether a linear tree holds each word's tag instead of XX.
         workers: processes for ``fairseq-preprocess`` and threads for encoding.
     """
 
@@ -54,6 +55,8 @@ class TreesJob:
     kind: str
     vocab_size: int
     min_count: int
+    tags: bool
+    subtrees: bool
     workers: int
 
     def encoded(self, split: str, side: str) -> Path:
@@ -115,7 +118,7 @@ def prepare_trees(job: TreesJob) -> List[str]:
             ran.append(name)
 
     raw = {f"{split} {number}": path for split, paths in job.splits.items() for number, path in enumerate(paths)}
-    step("read", {}, raw, lambda: read_splits(job))
+    step("read", {"tags": True} if job.tags else {}, raw, lambda: read_splits(job))
     texts = {f"{split}.{side}": job.dest / "text" / f"{split}.{side}" for split in job.splits for side in SIDES}
     settings: Dict[str, Any] = {"words": job.kind, "vocab_size": job.vocab_size, "min_count": job.min_count}
     step("encode", settings, texts, lambda: encode(job))
@@ -132,6 +135,8 @@ def read_splits(job: TreesJob) -> List[Path]:
         with progress(paths, f"read {split}", unit="file") as files:  # closed before an error is told
             trees = [clean(tree) for path in files for tree in read_tree_file(path)]
         kept = [tree for tree in trees if tree] if split == "train" else trees
+        if split == "train" and job.subtrees:
+            kept += [subtree for tree in kept for subtree in subtrees(tree)]
         if not any(kept):
             raise CommandError(f"--{split}: no tree holds a word")
         if len(kept) < len(trees):
@@ -139,7 +144,7 @@ def read_splits(job: TreesJob) -> List[Path]:
         text = job.dest / "text"
         written += [
             write_lines(text / f"{split}.words", (" ".join(words(tree)) for tree in kept)),
-            write_lines(text / f"{split}.trees", (" ".join(linearise(tree)) for tree in kept)),
+            write_lines(text / f"{split}.trees", (" ".join(linearise(tree, job.tags)) for tree in kept)),
             write_lines(job.dest / "gold" / f"{split}.ptb", map(to_penn, kept)),
         ]
     return written
@@ -191,12 +196,8 @@ def write_dictionary(path: Path, symbols: Iterable[str], counts: Mapping[str, in
 
 def binarise(job: TreesJob) -> List[Path]:
     """Have ``fairseq-preprocess`` fill ``bin/``, which appears only when it succeeded; returns its files."""
-    final, partial, log = job.dest / "bin", job.dest / f".bin.{os.getpid()}.partial", job.dest / "binarise.log"
-    for stale in job.dest.glob(".bin.*partial"):
-        shutil.rmtree(stale, ignore_errors=True)
-    options = ["--source-lang", "words", "--target-lang", "trees", "--destdir", str(partial)]
+    options = ["--source-lang", "words", "--target-lang", "trees", "--workers", str(job.workers)]
     options += ["--srcdict", str(job.dictionary("words")), "--tgtdict", str(job.dictionary("trees"))]
-    options += ["--workers", str(job.workers)]
     inputs = job.dest / f".input.{os.getpid()}.partial"
     try:
         inputs.mkdir()
@@ -204,15 +205,10 @@ def binarise(job: TreesJob) -> List[Path]:
             for side in SIDES:
                 (inputs / f"{split}.{side}").symlink_to(job.encoded(split, side).resolve())
             options += [f"--{split}pref", str(inputs / split)]
-        status = run_preprocess(options, log)
-        if status != 0:
-            raise CommandError(f"fairseq-preprocess failed with status {status}; its output is in {log}")
-        shutil.rmtree(final, ignore_errors=True)
-        partial.rename(final)
+        preprocess_into_bin(job.dest, options)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(inputs, ignore_errors=True)
-    return [path for path in final.iterdir() if path.is_file()]
+    return [path for path in (job.dest / "bin").iterdir() if path.is_file()]
 
 
 def add_parser(kinds: Any) -> None:
@@ -239,6 +235,10 @@ def add_parser(kinds: Any) -> None:
         metavar="N",
         help="with --words dictionary: words that the training trees hold fewer times are unknown (default: 2)",
     )
+    parser.add_argument(
+        "--tags", action="store_true", help="keep the tags in linear trees, which helps where there are few of them"
+    )
+    parser.add_argument("--subtrees", action="store_true", help="also train on the constituents of the training trees")
     parser.add_argument("--workers", type=positive, default=1, metavar="N", help="processes (default: 1)")
 
 
@@ -247,4 +247,4 @@ def job_from(args: argparse.Namespace) -> TreesJob:
     given = {name: getattr(args, name) for name in ("train", "valid", "test") if getattr(args, name) is not None}
     splits = {name: tree_files(paths) for name, paths in given.items()}
     size = args.vocab_size or VOCAB_SIZES[args.words]
-    return TreesJob(splits, args.dest, args.words, size, args.min_count, args.workers)
+    return TreesJob(splits, args.dest, args.words, size, args.min_count, args.tags, args.subtrees, args.workers)
