@@ -120,6 +120,21 @@ def test_padded_keys_weigh_nothing_in_half_precision(dtype: torch.dtype) -> None
     torch.testing.assert_close(fused, output, rtol=0.05, atol=0.05)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_and_its_gradients_in_half_precision_are_those_of_float32(dtype: torch.dtype, causal: bool) -> None:
+    torch.manual_seed(9)
+    exact = [torch.randn(B, 2, T, 8).to(dtype).float().requires_grad_() for _ in range(3)]
+    rounded = [x.detach().to(dtype).requires_grad_() for x in exact]
+    upstream = torch.randn(B, 2, T, 8).to(dtype)
+    for inputs in (exact, rounded):
+        output = attend(*inputs, causal=causal)
+        output.backward(upstream.to(output.dtype))
+    for one, other in zip(exact, rounded):
+        assert one.grad is not None and other.grad is not None
+        torch.testing.assert_close(other.grad.float(), one.grad, rtol=0.05, atol=0.05)
+
+
 def test_multi_head_attention_is_its_heads_side_by_side() -> None:
     torch.manual_seed(2)
     module = MultiHeadAttention(d_query=10, n_heads=3, d_k=4, d_v=6, d_memory=9)

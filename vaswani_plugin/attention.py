@@ -57,7 +57,7 @@ def attend(
 ) -> Tensor:
     """The same function through torch's fused kernels, which never hold the weights.
 
-    In bfloat16 on a CPU, where those kernels are slow, it is written out; softmax there computes in float32 too.
+    In half precision on a CPU, where those kernels are slow, it is written out; softmax there computes in float32 too.
     Every row must have a key that it may attend to: the masks of this module see to that.
 
     Args:
@@ -66,7 +66,7 @@ def attend(
         causal: forbid key j to query i wherever j > i; not together with ``forbidden``.
     """
     causal = causal and queries.size(2) > 1
-    if queries.dtype == torch.bfloat16 and queries.device.type == "cpu":
+    if queries.dtype in (torch.bfloat16, torch.float16) and queries.device.type == "cpu":
         scores = (queries * queries.size(-1) ** -0.5) @ keys.transpose(-2, -1)  # (B, H, T, S)
         if causal:
             forbidden = causal_mask(scores.size(-1))
