@@ -71,6 +71,14 @@ def test_a_failing_worker_ends_the_others_with_its_reason(monkeypatch: pytest.Mo
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
+def test_a_very_long_last_line_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "MOST_LETTERS", 20)
+    with pytest.raises(CommandError, match=r"^worker 0 of 1 ended with status 2: error: a012345678901 \.\.\.$"):
+        run("print('error: a' + 30 * '0123456789')\nraise SystemExit(2)")
+    with pytest.raises(CommandError, match=r"^worker 0 of 1 ended with status 2: error: a012345678901$"):
+        run("print('error: a012345678901')\nraise SystemExit(2)")
+
+
 def test_a_worker_that_the_system_kills_is_named() -> None:
     kills = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
     with pytest.raises(CommandError, match=re.escape("worker 0 of 4 was ended by SIGKILL (out of memory?)")):

@@ -14,11 +14,13 @@ import time
 from pathlib import Path
 from typing import List, Sequence
 
+import fairseq_cli.train
 import pytest
 import torch
 from toolkit_runner import CopyTask, environment, tiny_model_args
 
 from vaswani_plugin.checkpoints import updates_of
+from vaswani_plugin.schedule import peak_learning_rate
 from vaswani_plugin.tools import train
 from vaswani_plugin.tools.train_options import OURS, build_parser
 
@@ -30,6 +32,16 @@ TINY = [*tiny_model_args(), "--warmup-updates", "40", "--num-workers", "0", "--l
 @pytest.fixture(autouse=True)
 def no_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder with the names of binary data, and nothing in them."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in ("dict.en.txt", "dict.de.txt", "train.en-de.en.bin"):
+        (folder / name).touch()
+    return folder
 
 
 def dry_run(capsys: pytest.CaptureFixture[str], *words: object) -> List[str]:
@@ -131,6 +143,7 @@ def test_several_machines_have_consecutive_ranks(capsys: pytest.CaptureFixture[s
         (["--cpu", "--nodes", "2", "--node-rank", "2"], "--node-rank must be from 0 to 1 with --nodes 2"),
         (["--cpu", "--master", "node0"], "--master must be HOST:PORT, not 'node0'"),
         (["--cpu"], "no/such/data: no such folder"),
+        (["--cpu", "--keep-interval-updates", "2"], "--keep-interval-updates goes with --save-interval-updates"),
         (["--cpu", "--", "--max-tokens", "1"], "--max-tokens after -- has no place there; give --max-tokens before it"),
         (["--cpu", "--", "--batch-size=8"], "--batch-size after -- has no place there; give --max-tokens before it"),
         (
@@ -146,6 +159,37 @@ def test_wrong_options_are_one_line(
     assert train.main(["no/such/data", "--save-dir", str(tmp_path / "save"), *words]) == 1
     assert capsys.readouterr().err == f"vaswani-train: error: {text}\n"
     assert not (tmp_path / "save").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ["--source-lang", "en"],
+            "--source-lang and --target-lang go together; without both the data's names say them",
+        ),
+        (["--source-lang", "fr", "--target-lang", "de"], "{data}: no dict.fr.txt; its languages are de, en"),
+        (["--source-lang", "en", "--target-lang", "cs"], "{data}: no dict.cs.txt; its languages are de, en"),
+    ],
+)
+def test_languages_that_are_not_there_are_refused(
+    words: List[str], text: str, capsys: pytest.CaptureFixture[str], data: Path
+) -> None:
+    assert train.main([str(data), "--save-dir", str(data / "save"), "--cpu", *words]) == 1
+    assert capsys.readouterr().err == f"vaswani-train: error: {text.format(data=data)}\n"
+    assert not (data / "save").exists()
+
+
+def test_a_folder_without_binary_data_is_refused(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+    words = ["--save-dir", str(data / "save"), "--cpu"]
+    refusal = "vaswani-train: error: {}: no binary data, such as train.en-de.en.bin and dict.en.txt, are there\n"
+    assert train.main([str(data.parent), *words]) == 1
+    assert capsys.readouterr().err == refusal.format(data.parent)
+    (data / "train.en-de.en.bin").rename(data / "valid.en-de.en.bin")
+    assert train.main([f"{data}:{data.parent}", *words]) == 1
+    assert capsys.readouterr().err == refusal.format(data)
+    assert train.main([f"{data}:{data / 'dict.en.txt'}", *words]) == 1
+    assert capsys.readouterr().err == f"vaswani-train: error: {data / 'dict.en.txt'}: not a folder\n"
 
 
 def test_gpus_that_are_not_there_are_refused(
@@ -181,29 +225,58 @@ def test_help_and_the_scripts_head_name_every_option(capsys: pytest.CaptureFixtu
 
 
 def test_torchrun_starts_the_workers_itself(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, data: Path
 ) -> None:
     for name, text in {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "8", "RANK": "0"}.items():
         monkeypatch.setenv(name, text)
     started: List[List[str]] = []
     monkeypatch.setattr(train.worker, "train", lambda: started.append(sys.argv) or 0)
     monkeypatch.setattr(sys, "argv", ["vaswani-train"])
-    assert train.main([str(REPO), "--save-dir", "x"]) == 0
+    assert train.main([str(data), "--save-dir", "x"]) == 0
     assert capsys.readouterr().out.startswith("effective batch: 8 workers x 3,125 tokens x update-freq 1")
     assert value(started[0], "--max-tokens") == "3125"
-    assert train.main([str(REPO), "--save-dir", "x", "--gpus", "8"]) == 1
+    assert train.main([str(data), "--save-dir", "x", "--gpus", "8"]) == 1
     assert capsys.readouterr().err == (
         "vaswani-train: error: torchrun starts the workers; --gpus, --workers, --nodes and --master do not go with it\n"
     )
 
 
-def test_a_second_training_in_the_same_folder_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_file_is_no_folder_to_save_in(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+    file = data / "dict.en.txt"
+    assert train.main([str(data), "--save-dir", str(file), "--cpu"]) == 1
+    assert capsys.readouterr().err == f"vaswani-train: error: --save-dir {file}: not a folder\n"
+
+
+def test_a_second_training_in_the_same_folder_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, data: Path
+) -> None:
     with open(tmp_path / ".lock.0", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert train.main([str(REPO), "--save-dir", str(tmp_path), "--cpu"]) == 1
+        assert train.main([str(data), "--save-dir", str(tmp_path), "--cpu"]) == 1
     assert capsys.readouterr().err == (
         f"vaswani-train: error: another training is writing into {tmp_path}; choose another --save-dir\n"
     )
+
+
+def test_a_worker_says_in_one_line_what_we_refuse_and_leaves_other_errors_their_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raising: List[BaseException] = []
+
+    def cli_main() -> None:
+        if raising:
+            raise raising[0]
+        peak_learning_rate(512, -1)
+
+    monkeypatch.setattr(fairseq_cli.train, "cli_main", cli_main)
+    assert train.worker.train() == 1
+    assert capsys.readouterr().err == "error: warm-up must be 0 or more updates, but is -1\n"
+    raising.append(FileNotFoundError(2, "No such file or directory", "dict.en.txt"))
+    assert train.worker.train() == 1
+    assert capsys.readouterr().err == "error: [Errno 2] No such file or directory: 'dict.en.txt'\n"
+    raising[0] = ValueError("a bug elsewhere")
+    with pytest.raises(ValueError, match="^a bug elsewhere$"):
+        train.worker.train()
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------------

@@ -27,6 +27,9 @@ from vaswani_plugin.tools.cli import CommandError
 #: How long the other workers may go on when one has failed: long enough to finish a line, too short to hang.
 LINGER_SECONDS = 10.0
 
+#: How much of a worker's last line is repeated as its reason; a wrong ``--arch`` makes the toolkit list them all.
+MOST_LETTERS = 300
+
 #: What asks for saving and ending; a second Ctrl-C ends at once.
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
@@ -95,7 +98,9 @@ class _Worker:
         if status < 0:
             how = f"was ended by {signal.Signals(-status).name}"
             return how + (" (out of memory?)" if -status == signal.SIGKILL else "")
-        return f"ended with status {status}" + (f": {self.last_words[0]}" if self.last_words else "")
+        words = self.last_words[0] if self.last_words else ""
+        words = words if len(words) <= MOST_LETTERS else f"{words[:MOST_LETTERS]} ..."
+        return f"ended with status {status}" + (f": {words}" if words else "")
 
 
 class _Requests:

@@ -27,7 +27,7 @@ from vaswani_plugin.tools import worker
 from vaswani_plugin.tools.batch_plan import BatchPlan, plan_batch
 from vaswani_plugin.tools.cli import CommandError, alone, run_command, split_at_dashes
 from vaswani_plugin.tools.supervisor import Command, supervise
-from vaswani_plugin.tools.train_options import build_parser, toolkit_options
+from vaswani_plugin.tools.train_options import build_parser, require_data, toolkit_options
 
 #: What torchrun sets beside the variables that we set as well.
 _TORCHRUN = "TORCHELASTIC_RUN_ID"
@@ -132,8 +132,10 @@ def train(args: argparse.Namespace, more: Sequence[str]) -> int:
     place = place_of(args)
     plan = plan_batch(place.workers, args.target_batch, args.max_tokens, args.update_freq)
     options = toolkit_options(args, plan, more)
-    if not Path(args.data).is_dir() and not args.dry_run:
-        raise CommandError(f"{args.data}: no such folder")
+    if not args.dry_run:
+        require_data(args, more)
+        if args.save_dir.exists() and not args.save_dir.is_dir():
+            raise CommandError(f"--save-dir {args.save_dir}: not a folder")
     if args.tensorboard and not any(importlib.util.find_spec(name) for name in ("tensorboard", "tensorboardX")):
         raise CommandError("--tensorboard needs a package that writes its logs: pip install tensorboardX")
     if _TORCHRUN in os.environ:

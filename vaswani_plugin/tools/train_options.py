@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import List, Sequence
 
 from vaswani_plugin.preemption import SAVED_STATUS
 from vaswani_plugin.tools.batch_plan import PAPER_BATCH, USUAL_TOKENS, BatchPlan
-from vaswani_plugin.tools.cli import CommandError, positive
+from vaswani_plugin.tools.cli import CommandError, joined, positive
 
 #: The paper's training (sections 5.3 and 5.4) in the toolkit's words.
 RECIPE = [
@@ -94,12 +95,41 @@ def _add_checkpoints(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--keep-best", type=positive, metavar="N", help="keep the N best")
 
 
+def require_data(args: argparse.Namespace, more: Sequence[str]) -> None:
+    """Look whether the folder holds binary data of the languages, before a worker is started for it.
+
+    Args:
+        args: our options; the folder may be several, as the toolkit reads them.
+        more: the options after ``--``; data of another task are the toolkit's to check.
+
+    Raises:
+        CommandError: a folder is missing, or what should be in the first.
+    """
+    folders = [Path(name) for name in args.data.split(os.pathsep)]
+    for folder in folders:
+        if not folder.is_dir():
+            raise CommandError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
+    if any(word.split("=")[0] == "--task" for word in more):
+        return
+    there = sorted(path.name.split(".")[1] for path in folders[0].glob("dict.*.txt"))
+    missing = [language for language in (args.source_lang, args.target_lang) if language and language not in there]
+    if not there or not any(folders[0].glob("train.*-*.*")):
+        raise CommandError(f"{folders[0]}: no binary data, such as train.en-de.en.bin and dict.en.txt, are there")
+    if missing:
+        raise CommandError(f"{folders[0]}: no dict.{missing[0]}.txt; its languages are {joined(there)}")
+
+
 def toolkit_options(args: argparse.Namespace, plan: BatchPlan, more: Sequence[str]) -> List[str]:
     """Return the words of ``fairseq-train`` after its name.
 
     Raises:
-        CommandError: one of ``more`` is an option that follows from ours.
+        CommandError: one of ``more`` is an option that follows from ours, or an option lacks the one that it goes with,
+            where the toolkit would overlook it.
     """
+    if (args.source_lang is None) != (args.target_lang is None):
+        raise CommandError("--source-lang and --target-lang go together; without both the data's names say them")
+    if args.keep_interval_updates and not args.save_interval_updates:
+        raise CommandError("--keep-interval-updates goes with --save-interval-updates")
     for word in more:
         instead = OURS.get(word.split("=")[0])
         if instead:

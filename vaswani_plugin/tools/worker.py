@@ -1,7 +1,7 @@
 """One process of a training: the toolkit's ``fairseq-train``, started by ``vaswani-train`` with the same options.
 
 It ends when the process that started it is gone, so that no orphan writes into a folder in which the training has been
-started again, and says in one line which checkpoint cannot be read or written.
+started again, and says in one line which checkpoint cannot be read or written, or which option has a wrong value.
 """
 
 from __future__ import annotations
@@ -26,6 +26,15 @@ def die_with(parent: int) -> None:
         raise SystemExit("the process that started this worker is gone")
 
 
+def _is_refusal(error: BaseException) -> bool:
+    """Whether our own code refuses a value; anything else that is not about a file keeps its traceback."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    raised_in = frame.tb_frame.f_globals.get("__name__", "") if frame is not None else ""
+    return isinstance(error, ValueError) and raised_in.startswith("vaswani_plugin.")
+
+
 def train() -> int:
     """Be ``fairseq-train`` with the words in ``sys.argv``; returns the exit status."""
     from fairseq_cli.train import cli_main
@@ -34,7 +43,9 @@ def train() -> int:
 
     try:
         cli_main()
-    except (CheckpointError, OSError) as error:
+    except (CheckpointError, OSError, ValueError) as error:
+        if not (isinstance(error, (CheckpointError, OSError)) or _is_refusal(error)):
+            raise
         sys.stdout.flush()
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -44,6 +55,7 @@ def train() -> int:
 def main() -> int:
     """Train; the first argument is the parent's process id, the others are ``fairseq-train``'s."""
     die_with(int(sys.argv.pop(1)))
+    sys.argv[0] = "fairseq-train"  # as which its parser complains
     return train()
 
 
