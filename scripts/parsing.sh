@@ -17,7 +17,10 @@ The environment in which the project is installed must be active.
   --test FILE
   --words KIND          dictionary (whole words) or pieces (SentencePiece BPE) (default: dictionary)
   --vocab-size N        most words, or pieces (default: 16000 as in the paper, or 2000)
-  --tags                keep part-of-speech tags in the linear trees; helps where there are a few thousand trees
+  --tags                keep part-of-speech tags in the linear trees, and
+  --joined              give each word one symbol with the brackets around it, (S(NP*XX instead of (S (NP XX, and
+  --subtrees            train on every constituent of the training trees too: these are for treebanks of a few thousand
+                        trees, and none is in the paper
   --min-count N         with a dictionary: rarer words are unknown (default: 2)
   --arch NAME           architecture (default: vaswani_parsing; vaswani_tiny suits a CPU and a few thousand trees)
   --dropout X           (default: the architecture's)
@@ -53,7 +56,7 @@ while [[ $# -gt 0 ]]; do
         --status) mode=status ;;
         --dry-run) mode=dry-run ;;
         --cpu) cpu=yes device=(--cpu) ;;
-        --tags | --subtrees) prepare_options+=("$1") ;;
+        --tags | --joined | --subtrees) prepare_options+=("$1") ;;
         --) shift; toolkit_options=("$@"); break ;;
         *)
             [[ $# -ge 2 ]] || die "$1: unknown option, or its value is missing (--help lists the options)"

@@ -20,7 +20,7 @@ from toolkit_runner import PLUGIN, REPO, run, tiny_train_args
 
 from vaswani_plugin.parsing import PARSING_SEARCH_DEFAULTS, VaswaniParsingTask
 from vaswani_plugin.tools import parseval, prepare, train
-from vaswani_plugin.trees import leaves, read_trees
+from vaswani_plugin.trees import leaves, read_trees, split_symbols, without_tags
 
 SEARCH_OPTIONS = {"--beam": 5, "--lenpen": 1.0, "--max-len-a": 0.0, "--max-len-b": 200}
 
@@ -128,6 +128,61 @@ def test_prepare_does_nothing_twice_and_tells_what_it_leaves_out(
     assert capsys.readouterr().out == f"{tmp_path / 'data'}: everything is there, nothing to do\n"
     assert prepare.main(prepared.words("--min-count", 121, dest=tmp_path / "data")) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'data'}: encode, binarise done\n"
+
+
+def test_tags_are_kept_on_request(prepared: Prepared, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert prepare.main(prepared.words(dest=tmp_path)) == 0
+    capsys.readouterr()
+    assert prepare.main(prepared.words("--tags", dest=tmp_path)) == 0
+    assert capsys.readouterr().out.endswith(f"{tmp_path}: read, encode, binarise done\n")
+    plain = (prepared.dest / "text" / "test.trees").read_text(encoding="utf-8").splitlines()
+    tagged = (tmp_path / "text" / "test.trees").read_text(encoding="utf-8").splitlines()
+    gold = (tmp_path / "gold" / "test.ptb").read_text(encoding="utf-8").splitlines()
+    assert [without_tags(line.split()) for line in tagged] == [line.split() for line in plain]
+    for line, (tree,) in zip(tagged, (read_trees([text]) for text in gold)):
+        assert [symbol for symbol in line.split() if symbol[0] not in "()"] == [leaf.tag for leaf in leaves(tree)]
+    known = {line.split()[0] for line in (tmp_path / "dict.trees.txt").read_text(encoding="utf-8").splitlines()}
+    assert known == {"(S", ")S", "(NP", ")NP", "(VP", ")VP", "(PP", ")PP", "DT", "NN", "VBD", "IN", "."}
+    assert prepare.main(prepared.words("--tags", dest=tmp_path)) == 0
+    assert capsys.readouterr().out == f"{tmp_path}: everything is there, nothing to do\n"
+
+
+def test_symbols_are_joined_on_request(prepared: Prepared, tmp_path: Path) -> None:
+    assert prepare.main(prepared.words("--joined", "--tags", dest=tmp_path)) == 0
+    sentences = (tmp_path / "text" / "test.words").read_text(encoding="utf-8").splitlines()
+    joined = (tmp_path / "text" / "test.trees").read_text(encoding="utf-8").splitlines()
+    plain = (prepared.dest / "text" / "test.trees").read_text(encoding="utf-8").splitlines()
+    assert [len(line.split()) for line in joined] == [len(line.split()) for line in sentences]
+    assert [without_tags(split_symbols(line.split())) for line in joined] == [line.split() for line in plain]
+    known = {line.split()[0] for line in (tmp_path / "dict.trees.txt").read_text(encoding="utf-8").splitlines()}
+    assert {"(S(NP*DT", "*NN)NP", "(VP*VBD", "*.)S"} <= known
+
+
+def test_constituents_are_training_examples_on_request(
+    prepared: Prepared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for split in ("valid", "test"):
+        (tmp_path / f"{split}.ptb").write_text("(S (NP (DT the) (NN dog)) (VP (VBD saw) (NP (DT a) (NN cat))))")
+    (tmp_path / "train.ptb").write_text(
+        "(S (NP (-NONE- *)))\n(S (NP-SBJ (DT the) (NN dog)) (VP (VBD saw) (NP (DT a) (NN cat))) (. .))\n(S (UH yes))"
+    )
+    words = Prepared(tmp_path, tmp_path / "data").words("--subtrees", "--min-count", 1)
+    assert prepare.main(words) == 0
+    assert capsys.readouterr().out.startswith("--train: left out 1 tree without words\n")
+
+    def text(name: str) -> str:
+        return (tmp_path / "data" / name).read_text(encoding="utf-8")
+
+    assert text("text/train.words") == "the dog saw a cat .\nyes\nthe dog\na cat\nsaw a cat\n"
+    assert text("text/train.trees") == (
+        "(S (NP XX XX )NP (VP XX (NP XX XX )NP )VP XX )S\n(S XX )S\n"
+        "(NP XX XX )NP\n(NP XX XX )NP\n(VP XX (NP XX XX )NP )VP\n"
+    )
+    assert text("text/valid.words") == text("text/test.words") == "the dog saw a cat\n"
+    words.remove("--subtrees")
+    assert prepare.main(words) == 0
+    assert capsys.readouterr().out.endswith(f"{tmp_path / 'data'}: read, encode, binarise done\n")
+    assert text("text/train.words") == "the dog saw a cat .\nyes\n"
 
 
 def test_rare_words_are_left_to_the_unknown_symbol(prepared: Prepared, tmp_path: Path) -> None:
@@ -284,6 +339,31 @@ evalb:collins|labelled:yes|root:no
     )
 
 
+def test_tags_of_a_log_are_neither_scored_nor_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gold, log, out = (tmp_path / name for name in ("gold", "log", "out"))
+    gold.write_text("(S (NP (DT the) (NN dog)) (VP (VBZ barks)) (. .))\n" * 5)
+    log.write_text(
+        "H-0\t-1\t(S (NP DT NN )NP (VP VBZ )VP . )S\n"
+        "H-1\t-1\t(S (NP , . )NP (VP XX )VP NN )S\n"  # wrong tags, right brackets
+        "H-2\t-1\t(S (NP DT NN )NP (VP VBZ )VP )S\n"  # a word short
+        "H-3\t-1\t(S(NP*DT *NN)NP (VP*VBZ)VP *XX)S\n"  # joined
+        "H-4\t-1\t(S(NP*DT *NN)NP (VP*VBZ)VP <unk>\n"
+    )
+    assert parseval.main(["--gold", str(gold), "--log", str(log), "--trees", str(out)]) == 0
+    table = capsys.readouterr().out
+    assert table.startswith(f"{log}: 2 of 5 outputs had to be repaired\n")
+    assert "bracketing F1             100.00" in table
+    assert out.read_text() == "(TOP (S (NP (DT the) (NN dog)) (VP (VBZ barks)) (. .)))\n" * 5
+
+
+def test_tags_of_a_log_are_those_of_raw_text(tmp_path: Path) -> None:
+    log, source, out = (tmp_path / name for name in ("log", "text", "out"))
+    source.write_text("the dog barks !\n")
+    log.write_text("H-0\t-1\t(S (NP DT NN )NP (VP VBZ )VP . )S\n")
+    assert parseval.main(["--log", str(log), "--src", str(source), "--trees", str(out)]) == 0
+    assert out.read_text() == "(TOP (S (NP (DT the) (NN dog)) (VP (VBZ barks)) (. !)))\n"
+
+
 def test_the_baseline_and_unlabelled_scores(tmp_path: Path) -> None:
     """By hand: gold S 0-4, NP 0-2, VP 2-4, NP 3-4 against S 0-4, VP 1-4, VP 2-4."""
     gold, out = tmp_path / "gold", tmp_path / "json"
@@ -376,8 +456,16 @@ def test_the_recipe_knows_the_sections_of_the_wall_street_journal(tmp_path: Path
     )
     assert "--arch vaswani_parsing" in commands[1]
     assert "--task vaswani_parsing --tie-embeddings decoder --warmup-updates 4000" in commands[1]
+    assert "--tags" not in commands[0] and "--joined" not in commands[0] and "--subtrees" not in commands[0]
     assert "--beam 21" in commands[3]
     assert len(commands) == 6
+
+
+def test_the_recipe_hands_the_form_of_the_trees_on(tmp_path: Path) -> None:
+    result = recipe("--train", "/", "--valid", "/", "--test", "/", "--tags", "--joined", "--subtrees", "--dry-run")
+    assert (result.returncode, result.stderr) == (0, "")
+    commands = result.stdout.splitlines()
+    assert " --test / --tags --joined --subtrees --dest " in commands[0]
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,15 @@ from vaswani_plugin.trees import (
     TreeError,
     bare_label,
     clean,
+    join_symbols,
     leaves,
     linearise,
     read_trees,
     restore,
+    split_symbols,
+    subtrees,
     to_penn,
+    without_tags,
     words,
 )
 
@@ -48,6 +52,34 @@ def test_a_treebank_tree_becomes_clean_and_linear() -> None:
     assert to_penn(cleaned) == "(TOP (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .)))"
     assert words(cleaned) == ["John", "has", "a", "dog", "."]
     assert " ".join(linearise(cleaned)) == "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S"
+
+
+def test_tags_stand_in_the_linear_tree_on_request() -> None:
+    """The example of Vinyals et al. 2015, figure 2, before they put XX for the tags."""
+    symbols = linearise(clean(tree(PENN)), tags=True)
+    assert " ".join(symbols) == "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S"
+    assert without_tags(symbols) == linearise(clean(tree(PENN)))
+
+
+@pytest.mark.parametrize(
+    ("symbols", "joined"),
+    [
+        ("(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S", "(S(NP*XX)NP (VP*XX (NP*XX *XX)NP)VP *XX)S"),
+        ("(S (NP PRP )NP (VP VBZ )VP . )S", "(S(NP*PRP)NP (VP*VBZ)VP *.)S"),
+        ("(NP (NP XX )NP )NP XX (ADVP|PRT XX )ADVP|PRT", "(NP(NP*XX)NP)NP *XX (ADVP|PRT*XX)ADVP|PRT"),
+        ("-LRB- * XX", "*-LRB- ** *XX"),
+        ("XX", "*XX"),
+        ("", ""),
+    ],
+)
+def test_symbols_are_joined_around_each_word_and_split_again(symbols: str, joined: str) -> None:
+    assert join_symbols(symbols.split()) == joined.split()
+    assert split_symbols(joined.split()) == symbols.split()
+
+
+def test_symbols_that_are_not_joined_stay_as_they_are() -> None:
+    symbols = ["(S", "XX", ")S", "<unk>", "*", "-LRB-", "(", ")"]
+    assert split_symbols(symbols) == symbols
 
 
 def test_lines_and_trees_need_not_agree() -> None:
@@ -124,6 +156,27 @@ def test_words_hold_no_white_space() -> None:
     assert tree("(CD 10\u00a0000)") == [Leaf("CD", "10\u00a0000")]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "(S (NP (NP (A a) (B b)) (PP (C c) (NP (D d)))) (VP (E e) (S (VP (F f) (G g)))) (. .))",
+            ["(NP (A a) (B b))", "(PP (C c) (NP (D d)))", "(NP (NP (A a) (B b)) (PP (C c) (NP (D d))))",
+             "(S (VP (F f) (G g)))", "(VP (E e) (S (VP (F f) (G g))))"],
+        ),  # (NP (D d)) is over one word, (VP (F f) (G g)) inside (S ...) over the same words, the whole left out
+        ("(S (VP (A a) (B b)))", []),
+        ("(NP (A a))", []),
+        ("(A a)", []),
+        ("(TOP (NP (A a) (B b)) (, ,) (VP (C c) (D d)))", ["(NP (A a) (B b))", "(VP (C c) (D d))"]),
+        ("(TOP)", []),
+    ],
+)  # fmt: skip
+def test_subtrees(text: str, expected: list[str]) -> None:
+    found = subtrees(clean(tree(text)))
+    assert [to_penn(one) for one in found] == [f"(TOP {one})" for one in expected]
+    assert [clean(one) for one in found] == found
+
+
 def sentence(n: int) -> list[Leaf]:
     return [Leaf(f"T{place}", f"w{place}") for place in range(n)]
 
@@ -148,6 +201,9 @@ def sentence(n: int) -> list[Leaf]:
         ("(S )S", 2, "0 1"),
         ("(S", 2, "(S 0 1)"),
         ("(S <unk> XX foo )S", 1, "(S 0)"),
+        ("(S (NP DT NN )NP VB )S", 3, "(S (NP 0 1) 2)"),  # tags, right or wrong, stand for words
+        ("(S (NP DT NN )NP VB )S", 2, "(S (NP 0 1))"),
+        ("(S (NP DT NN )NP VB )S", 4, "(S (NP 0 1) 2 3)"),
         ("(NP (NP XX )NP XX", 2, "(NP (NP 0) 1)"),  # closes the innermost of two with one label
         ("(S (NP XX )NP )S", 0, ""),
     ],
@@ -171,7 +227,17 @@ def random_tree(rng: random.Random, depth: int = 4) -> str:
 def test_restore_undoes_linearise_and_reading_undoes_writing(seed: int) -> None:
     cleaned = clean(tree(f"(TOP {random_tree(random.Random(seed))} {random_tree(random.Random(seed + 100))})"))
     assert restore(linearise(cleaned), leaves(cleaned)) == cleaned
+    assert restore(linearise(cleaned, tags=True), leaves(cleaned)) == cleaned
+    joined = join_symbols(linearise(cleaned))
+    assert len(joined) == len(leaves(cleaned))
+    assert restore(split_symbols(joined), leaves(cleaned)) == cleaned
     assert clean(tree(to_penn(cleaned))) == cleaned
+
+
+def test_words_without_tags_take_those_of_the_symbols() -> None:
+    bare = [Leaf("XX", word) for word in ["the", "dog", "barks", "!"]]
+    restored = restore(["(S", "(NP", "DT", "NN", ")NP", "(VP", "VBZ", ")VP", ")S"], bare)
+    assert to_penn(restored) == "(TOP (S (NP (DT the) (NN dog)) (VP (VBZ barks)) (XX !)))"
 
 
 @pytest.mark.parametrize("seed", range(50))

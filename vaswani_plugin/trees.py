@@ -8,11 +8,14 @@ operation is one pass, however deep the tree. A clean tree has no root bracket, 
     (S (NP XX )NP (VP XX )VP XX )S                                         linear form
 
 Source: Vaswani et al. 2017, section 6.3, after Vinyals et al. 2015, "Grammar as a Foreign Language", section 2.2: a
-depth-first traversal, closing brackets with labels, one symbol XX for every part-of-speech tag.
+depth-first traversal, closing brackets with labels, one symbol XX for every part-of-speech tag. Differs from them: on
+request each tag stands there itself, ``(S (NP PRP )NP (VP VBZ )VP . )S``, or the symbols around each word are joined to
+one, ``(S(NP*XX)NP (VP*XX)VP *XX)S``, as the shared tasks of CoNLL write parses.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple, Union
 
@@ -44,6 +47,7 @@ WORD_SYMBOL = "XX"
 _TOKENS = re.compile(r"[()]|[^ \t\r\n\f\v()]+")
 _LABEL_TAIL = re.compile(r"(?<=.)[-=].*")
 _SPACE = re.compile(r"\s")
+_JOINED = re.compile(r"[()][^()*]*|\*[^()]*")
 
 
 class TreeError(ValueError):
@@ -200,7 +204,12 @@ def to_penn(tree: Tree) -> str:
 
 
 def linearise(tree: Tree, tags: bool = False) -> List[str]:
-    """The symbols of a clean tree: ``(S``, ``XX`` (or the tag) for each word, ``)S``."""
+    """The symbols of a clean tree: ``(S``, ``XX`` for each word, ``)S``.
+
+    Args:
+        tree: a clean tree.
+        tags: whether each word's tag stands there instead of XX.
+    """
     symbols, labels = [], []
     for event in tree:
         if isinstance(event, Open):
@@ -213,6 +222,34 @@ def linearise(tree: Tree, tags: bool = False) -> List[str]:
     return symbols
 
 
+def join_symbols(symbols: Iterable[str]) -> List[str]:
+    """One symbol for each word: the brackets that open before it, ``*`` and its own symbol, those that close after it.
+
+    Args:
+        symbols: what ``linearise`` gave. A label with a ``*`` in it would not come back from ``split_symbols`` whole.
+    """
+    joined = [""]
+    for symbol in symbols:
+        if not symbol.startswith(")") and "*" in joined[-1]:
+            joined.append("")
+        joined[-1] += symbol if symbol.startswith(("(", ")")) else "*" + symbol
+    return [symbol for symbol in joined if symbol]
+
+
+def split_symbols(symbols: Iterable[str]) -> List[str]:
+    """The inverse of ``join_symbols``; symbols that are not joined stay as they are."""
+    split: List[str] = []
+    for symbol in symbols:
+        parts = _JOINED.findall(symbol) if symbol[0] in "()*" else [symbol]
+        split.extend(part[1:] if part[0] == "*" and len(part) > 1 else part for part in parts)
+    return split
+
+
+def without_tags(symbols: Sequence[str]) -> List[str]:
+    """The symbols with XX for whatever is no bracket: what ``linearise`` gives with tags as it gives it without."""
+    return [symbol if symbol.startswith(("(", ")")) else WORD_SYMBOL for symbol in symbols]
+
+
 def restore(symbols: Sequence[str], sentence: Sequence[Leaf]) -> Tree:
     """The clean tree over a sentence that symbols describe, well-formed whatever they are.
 
@@ -223,7 +260,7 @@ def restore(symbols: Sequence[str], sentence: Sequence[Leaf]) -> Tree:
 
     Args:
         symbols: what a model gave.
-        sentence: the words, all of which are in the tree, in order.
+        sentence: the words, all of which are in the tree, in order; those with the tag XX take the symbols as tags.
     """
     tree: Tree = []
     labels: List[str] = []
@@ -233,10 +270,14 @@ def restore(symbols: Sequence[str], sentence: Sequence[Leaf]) -> Tree:
             labels.append(symbol[1:])
             tree.append(Open(symbol[1:]))
         elif not symbol.startswith(")"):
-            tree.extend([leaf for leaf in [next(rest, None)] if leaf is not None])
+            tree.extend(_tagged(leaf, symbol) for leaf in itertools.islice(rest, 1))
         elif symbol[1:] in labels:
             _close_down_to(tree, labels, len(labels) - 1 - labels[::-1].index(symbol[1:]))
     return _end(tree, labels, list(rest))
+
+
+def _tagged(leaf: Leaf, symbol: str) -> Leaf:
+    return Leaf(symbol, leaf.word) if leaf.tag == WORD_SYMBOL else leaf
 
 
 def _close_down_to(tree: Tree, labels: List[str], depth: int) -> None:

@@ -1,9 +1,9 @@
 """``vaswani-parseval``: bracketing F1 of parse trees by EVALB's rules, from a generation log, a file or a baseline.
 
 The rules are those of EVALB with COLLINS.prm (``bracketing.py`` states them). Output of a model is repaired where it is
-no tree, and gets its words and tags from the gold trees, since a linear tree has none; a file of trees is taken as it
-stands. ``--trees`` writes what was scored in Penn style, one tree a line, which EVALB itself reads; without ``--gold``
-it turns a log of parsed text into trees, with the tag XX for every word.
+no tree, and gets its words and tags from the gold trees, whether or not the model gave tags; a file of trees is taken
+as it stands. ``--trees`` writes what was scored in Penn style, one tree a line, which EVALB itself reads; without
+``--gold`` it turns a log of parsed text into trees, with the model's tags, or XX for every word where it gives none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,18 @@ from vaswani_plugin.tools.cli import (
 )
 from vaswani_plugin.tools.generation_log import read_log
 from vaswani_plugin.tools.trees import read_tree_file, write_lines
-from vaswani_plugin.trees import WORD_SYMBOL, Leaf, Tree, clean, leaves, linearise, restore, to_penn
+from vaswani_plugin.trees import (
+    WORD_SYMBOL,
+    Leaf,
+    Tree,
+    clean,
+    leaves,
+    linearise,
+    restore,
+    split_symbols,
+    to_penn,
+    without_tags,
+)
 
 FIGURES = {
     "recall": "bracketing recall",
@@ -48,17 +59,12 @@ def trees_from_log(path: Path, sentences: Sequence[Sequence[Leaf]], source: Path
     Raises:
         CommandError: the log is broken, or of another number of sentences.
     """
-    outputs = [entry.hypotheses[0].split() for entry in read_log(path, must_end=False)]
+    outputs = [split_symbols(entry.hypotheses[0].split()) for entry in read_log(path, must_end=False)]
     check_counts(source, len(sentences), path, len(outputs))
     trees = [restore(symbols, sentence) for symbols, sentence in zip(outputs, sentences)]
     repaired = sum(linearise(tree) != without_tags(symbols) for tree, symbols in zip(trees, outputs))
     print(f"{path}: {repaired} of {plural(len(outputs), 'output')} had to be repaired")
     return trees
-
-
-def without_tags(symbols: Sequence[str]) -> List[str]:
-    """The symbols with XX for whatever is no bracket."""
-    return [symbol if symbol[0] in "()" else WORD_SYMBOL for symbol in symbols]
 
 
 def check_counts(first: Path, first_count: int, second: Path, second_count: int) -> None:
@@ -68,7 +74,7 @@ def check_counts(first: Path, first_count: int, second: Path, second_count: int)
 
 
 def plain_sentences(path: Path) -> List[List[Leaf]]:
-    """The sentences of a text, one a line, words separated by blanks; every word has the tag XX."""
+    """The sentences of a text, one a line, words separated by blanks; every word has the tag XX, for unknown."""
     return [[Leaf(WORD_SYMBOL, word) for word in line.split()] for line in read_lines(path)]
 
 

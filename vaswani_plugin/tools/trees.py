@@ -8,6 +8,11 @@ The folder then holds::
     bin/                              what fairseq-train reads, from "words" to "trees"
     manifest.json                     which steps are finished, from which inputs
 
+Linear trees hold XX for each word. ``--tags`` keeps the words' tags there, from which a model learns sooner which word
+it has come to. ``--joined`` gives each word one symbol with the brackets around it, ``(S(NP*XX``, so that symbol and
+word stand at the same place. ``--subtrees`` appends the constituents of the training trees to these as examples of
+their own. All are meant for treebanks of a few thousand trees; none is in the papers of ``vaswani_plugin.trees``.
+
 ``--words dictionary`` keeps words whole; those that the training trees hold fewer than ``--min-count`` times, or that
 are not among the ``--vocab-size`` most frequent, are unknown words. ``--words pieces`` learns a SentencePiece BPE from
 the training words; ``spm.model`` and ``spm/`` are then there too.
@@ -28,7 +33,7 @@ from vaswani_plugin.tools.cli import CommandError, atomic_path, plural, positive
 from vaswani_plugin.tools.manifest import Manifest
 from vaswani_plugin.tools.pipeline import preprocess_into_bin
 from vaswani_plugin.tools.subwords import MIN_VOCAB_SIZE, RESERVED, encode_lines, learn_pieces, load_pieces
-from vaswani_plugin.trees import Tree, TreeError, clean, linearise, read_trees, subtrees, to_penn, words
+from vaswani_plugin.trees import Tree, TreeError, clean, join_symbols, linearise, read_trees, subtrees, to_penn, words
 
 SIDES = ("words", "trees")
 #: The paper's vocabulary for the Wall Street Journal alone (section 6.3), and pieces that suit a few thousand trees.
@@ -47,6 +52,8 @@ class TreesJob:
         vocab_size: most words, or the number of pieces.
         min_count: how often a word must occur to be known; for the dictionary.
         tags: whether a linear tree holds each word's tag instead of XX.
+        joined: whether a linear tree has one symbol for each word, with the brackets around it.
+        subtrees: whether the constituents of the training trees are examples too.
         workers: processes for ``fairseq-preprocess`` and threads for encoding.
     """
 
@@ -56,12 +63,18 @@ class TreesJob:
     vocab_size: int
     min_count: int
     tags: bool
+    joined: bool
     subtrees: bool
     workers: int
 
     def encoded(self, split: str, side: str) -> Path:
         """The file whose symbols the toolkit reads."""
         return self.dest / ("spm" if (self.kind, side) == ("pieces", "words") else "text") / f"{split}.{side}"
+
+    def symbols(self, tree: Tree) -> List[str]:
+        """A clean tree as the model is to say it."""
+        symbols = linearise(tree, self.tags)
+        return join_symbols(symbols) if self.joined else symbols
 
     def dictionary(self, side: str) -> Path:
         """The toolkit's dictionary of a side."""
@@ -118,7 +131,8 @@ def prepare_trees(job: TreesJob) -> List[str]:
             ran.append(name)
 
     raw = {f"{split} {number}": path for split, paths in job.splits.items() for number, path in enumerate(paths)}
-    step("read", {"tags": True} if job.tags else {}, raw, lambda: read_splits(job))
+    form = {name: True for name in ("tags", "joined", "subtrees") if getattr(job, name)}
+    step("read", form, raw, lambda: read_splits(job))
     texts = {f"{split}.{side}": job.dest / "text" / f"{split}.{side}" for split in job.splits for side in SIDES}
     settings: Dict[str, Any] = {"words": job.kind, "vocab_size": job.vocab_size, "min_count": job.min_count}
     step("encode", settings, texts, lambda: encode(job))
@@ -135,16 +149,16 @@ def read_splits(job: TreesJob) -> List[Path]:
         with progress(paths, f"read {split}", unit="file") as files:  # closed before an error is told
             trees = [clean(tree) for path in files for tree in read_tree_file(path)]
         kept = [tree for tree in trees if tree] if split == "train" else trees
-        if split == "train" and job.subtrees:
-            kept += [subtree for tree in kept for subtree in subtrees(tree)]
         if not any(kept):
             raise CommandError(f"--{split}: no tree holds a word")
         if len(kept) < len(trees):
             print(f"--{split}: left out {plural(len(trees) - len(kept), 'tree')} without words")
+        if split == "train" and job.subtrees:
+            kept += [subtree for tree in kept for subtree in subtrees(tree)]
         text = job.dest / "text"
         written += [
             write_lines(text / f"{split}.words", (" ".join(words(tree)) for tree in kept)),
-            write_lines(text / f"{split}.trees", (" ".join(linearise(tree, job.tags)) for tree in kept)),
+            write_lines(text / f"{split}.trees", (" ".join(job.symbols(tree)) for tree in kept)),
             write_lines(job.dest / "gold" / f"{split}.ptb", map(to_penn, kept)),
         ]
     return written
@@ -235,10 +249,14 @@ def add_parser(kinds: Any) -> None:
         metavar="N",
         help="with --words dictionary: words that the training trees hold fewer times are unknown (default: 2)",
     )
+    few = "helps where there are a few thousand trees"
+    parser.add_argument("--tags", action="store_true", help=f"keep part-of-speech tags in the linear trees; {few}")
     parser.add_argument(
-        "--tags", action="store_true", help="keep the tags in linear trees, which helps where there are few of them"
+        "--joined", action="store_true", help=f"one symbol for each word, with the brackets around it; {few}"
     )
-    parser.add_argument("--subtrees", action="store_true", help="also train on the constituents of the training trees")
+    parser.add_argument(
+        "--subtrees", action="store_true", help=f"train on every constituent of the training trees too; {few}"
+    )
     parser.add_argument("--workers", type=positive, default=1, metavar="N", help="processes (default: 1)")
 
 
@@ -247,4 +265,6 @@ def job_from(args: argparse.Namespace) -> TreesJob:
     given = {name: getattr(args, name) for name in ("train", "valid", "test") if getattr(args, name) is not None}
     splits = {name: tree_files(paths) for name, paths in given.items()}
     size = args.vocab_size or VOCAB_SIZES[args.words]
-    return TreesJob(splits, args.dest, args.words, size, args.min_count, args.tags, args.subtrees, args.workers)
+    return TreesJob(
+        splits, args.dest, args.words, size, args.min_count, args.tags, args.joined, args.subtrees, args.workers
+    )
