@@ -274,6 +274,9 @@ def test_a_worker_says_in_one_line_what_we_refuse_and_leaves_other_errors_their_
     raising.append(FileNotFoundError(2, "No such file or directory", "dict.en.txt"))
     assert train.worker.train() == 1
     assert capsys.readouterr().err == "error: [Errno 2] No such file or directory: 'dict.en.txt'\n"
+    raising[0] = Exception("The dataset is empty.")
+    assert train.worker.train() == 1
+    assert capsys.readouterr().err == "error: The dataset is empty.\n"
     raising[0] = ValueError("a bug elsewhere")
     with pytest.raises(ValueError, match="^a bug elsewhere$"):
         train.worker.train()

@@ -27,7 +27,12 @@ def die_with(parent: int) -> None:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Whether our own code refuses a value; anything else that is not about a file keeps its traceback."""
+    """Whether a value or a file is refused: by our own code, or by the toolkit, which raises plain exceptions then.
+
+    Anything else keeps its traceback, since it may be a bug.
+    """
+    if type(error) is Exception:
+        return True
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
@@ -43,7 +48,7 @@ def train() -> int:
 
     try:
         cli_main()
-    except (CheckpointError, OSError, ValueError) as error:
+    except Exception as error:
         if not (isinstance(error, (CheckpointError, OSError)) or _is_refusal(error)):
             raise
         sys.stdout.flush()
