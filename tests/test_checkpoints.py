@@ -214,6 +214,21 @@ def test_a_torn_or_missing_last_one_gives_way_to_the_newest_whole_one(
             updates[name] = -1
 
 
+def test_a_block_that_never_reached_the_disk_is_found(broken: Path, caplog: pytest.LogCaptureFixture) -> None:
+    last = broken / "checkpoint_last.pt"
+    torch.save({**load_checkpoint(last), "ones": torch.ones(2000)}, last)
+    content = last.read_bytes()
+    at = content.index(torch.ones(2000).numpy().tobytes())
+    last.write_bytes(content[:at] + bytes(4000) + content[at + 4000 :])
+    assert load_checkpoint(last)["ones"].sum() == 1000  # torch loads it all the same
+    with caplog.at_level(logging.WARNING):
+        assert updates_of(resume_from(broken)) == 20
+    assert re.match(
+        rf"{last} is damaged: the check sum of \S+/data/\d+ in it is wrong; going on from {broken}/checkpoint",
+        caplog.messages[-1],
+    )
+
+
 def test_a_run_with_no_whole_checkpoint_does_not_start_anew(copy_task: CopyTask, broken: Path) -> None:
     for path in checkpoints.named_checkpoints(broken):
         path.write_bytes(path.read_bytes()[:100])
@@ -258,6 +273,22 @@ def test_a_checkpoint_that_is_named_is_the_one_that_is_loaded(copy_task: CopyTas
     (broken / "checkpoint_last.pt").write_bytes(b"")
     result = train(copy_task, broken, 24, "--restore-file", broken / "checkpoint2.pt").ok()
     assert first_update(result.out) == 11
+    missing = broken / "checkpoint_misspelt.pt"
+    result = train(copy_task, broken, 24, "--restore-file", missing)
+    assert result.rc == 1
+    assert f"--restore-file {missing}: no such file" in result.out
+    assert "train_inner" not in result.out
+
+
+@pytest.mark.parametrize("most", [20, 10])
+def test_a_complete_run_is_left_as_it_is(most: int, copy_task: CopyTask, broken: Path) -> None:
+    before = {path.name: path.read_bytes() for path in broken.iterdir()}
+    result = train(copy_task, broken, most).ok()
+    last = broken / "checkpoint_last.pt"
+    assert f"{last} was saved after 20 updates, and --max-update is {most}: complete" in result.out
+    assert "train_inner" not in result.out
+    assert "done training" in result.out
+    assert {path.name: path.read_bytes() for path in broken.iterdir()} == before
 
 
 # --- the best ones ---------------------------------------------------------------------------------------------------

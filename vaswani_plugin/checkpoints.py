@@ -8,6 +8,8 @@ Resuming
     Where ``checkpoint_last.pt`` is torn or missing, training goes on from the newest whole checkpoint beside it, and
     says so. Differs from: the toolkit, which ends with a traceback in the first case and starts from nothing in the
     second. Until the toolkit looks for another one.
+    A run that has made its ``--max-update`` updates ends at once. Differs from: the toolkit, which makes one more and
+    saves it over the last checkpoint. Until the toolkit looks at the number first.
 Starting
     Too little space for the checkpoints to come is a warning at the start. Until the toolkit looks.
 """
@@ -19,6 +21,7 @@ import logging
 import os
 import re
 import shutil
+import zipfile
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, Iterator, List, Tuple, Union
 
@@ -102,13 +105,31 @@ def named_checkpoints(folder: Union[str, os.PathLike[str]]) -> List[Path]:
     return sorted(path for path in Path(folder).glob("checkpoint*.pt") if _NAME.fullmatch(path.name))
 
 
+def load_whole(path: Path) -> Dict[str, Any]:
+    """Load a checkpoint and compare the check sums of its parts.
+
+    Differs from: torch, which does not look at the sums, so that a block that never reached the disk loads as zeros.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        CheckpointError: it is no checkpoint, or not a whole one.
+    """
+    state = load_checkpoint(path)
+    if zipfile.is_zipfile(path):  # what torch before 1.6 wrote has no sums
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise BrokenCheckpoint(f"{path} is damaged: the check sum of {damaged} in it is wrong")
+    return state
+
+
 def updates_of(path: Path) -> int:
     """The number of updates after which a checkpoint was saved.
 
     Raises:
         CheckpointError: it is not whole, or training cannot go on from it.
     """
-    state = load_checkpoint(path)
+    state = load_whole(path)
     if state.get("last_optimizer_state") is None or "train_iterator" not in state.get("extra_state", {}):
         raise CheckpointError(f"{path} holds no state of a training")
     return int(state["optimizer_history"][-1]["num_updates"])
@@ -127,7 +148,7 @@ def resume_from(folder: Union[str, os.PathLike[str]]) -> Path:
     others = [path for path in named_checkpoints(folder) if path != last]
     if last.exists():
         try:
-            load_checkpoint(last)
+            load_whole(last)
             return last
         except BrokenCheckpoint as error:
             problem = str(error)
@@ -203,10 +224,17 @@ def _load(original: Callable[..., Any], trainer: Any, filename: str, *args: Any,
     if is_first and os.path.isdir(folder):
         remove_partial(folder)
         warn_of_space(cfg, sum(parameter.numel() for parameter in trainer.model.parameters()))
+    if is_first and cfg.checkpoint.restore_file != LAST and not PathManager.exists(filename):
+        raise CheckpointError(f"--restore-file {filename}: no such file")  # the toolkit would start from nothing
     by_itself = cfg.checkpoint.restore_file == LAST and filename == os.path.join(folder, LAST)
     if by_itself and not trainer.checkpoint_suffix:  # with a suffix each worker has a file of its own
         filename = _agreed(trainer, str(resume_from(folder)) if is_first else "")
-    return original(trainer, filename, *args, **options)
+    extra_state = original(trainer, filename, *args, **options)
+    n_updates, most = trainer.get_num_updates(), cfg.optimization.max_update
+    if most and n_updates >= most:
+        logger.info("%s was saved after %d updates, and --max-update is %d: complete", filename, n_updates, most)
+        cfg.optimization.max_epoch = -1  # no epoch is begun
+    return extra_state
 
 
 def _agreed(trainer: Any, filename: str) -> str:
