@@ -230,11 +230,21 @@ def test_torchrun_starts_the_workers_itself(
     for name, text in {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "8", "RANK": "0"}.items():
         monkeypatch.setenv(name, text)
     started: List[List[str]] = []
+    parents: List[int] = []
     monkeypatch.setattr(train.worker, "train", lambda: started.append(sys.argv) or 0)
+    monkeypatch.setattr(train.worker, "die_with", parents.append)
     monkeypatch.setattr(sys, "argv", ["vaswani-train"])
     assert train.main([str(data), "--save-dir", "x"]) == 0
     assert capsys.readouterr().out.startswith("effective batch: 8 workers x 3,125 tokens x update-freq 1")
     assert value(started[0], "--max-tokens") == "3125"
+    assert parents == [os.getppid()]
+    assert train.main([str(data), "--save-dir", "x", "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("effective batch: 8 workers")
+    assert len(started) == 1
+    assert train.main([str(data), "--save-dir", "x", "--curves"]) == 1
+    assert capsys.readouterr().err == (
+        "vaswani-train: error: --curves draws train.log, which torchrun does not write; vaswani-curves draws any log\n"
+    )
     assert train.main([str(data), "--save-dir", "x", "--gpus", "8"]) == 1
     assert capsys.readouterr().err == (
         "vaswani-train: error: torchrun starts the workers; --gpus, --workers, --nodes and --master do not go with it\n"
@@ -413,6 +423,27 @@ def test_torchrun_holds_the_batch(copy_task: CopyTask, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "effective batch: 2 workers x 200 tokens x update-freq 1 = 400 tokens an update" in done.stdout
     assert updates_of(tmp_path / "checkpoint_last.pt") == 3
+
+
+@pytest.mark.slow
+def test_workers_end_with_the_torchrun_that_started_them(copy_task: CopyTask, tmp_path: Path) -> None:
+    launcher = ["--nproc-per-node", 2, "--master-port", 29712]
+    words = ["bash", SCRIPTS / "torchrun.sh", *launcher, "--", copy_task.bin, "--save-dir", tmp_path, "--cpu"]
+    words += ["--target-batch", 400, "--max-update", 100000, "--", *TINY, "--no-epoch-checkpoints"]
+    with open(tmp_path / "log", "w", encoding="utf-8") as log:
+        process = subprocess.Popen(
+            [str(word) for word in words], stdout=log, stderr=log, env={**environment(), "PYTHON": sys.executable}
+        )
+    while process.poll() is None and "num_updates=5," not in (tmp_path / "log").read_text(encoding="utf-8"):
+        time.sleep(0.05)
+    pids = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    assert len(pids) == 2
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 60
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
 # Stands in for the training: says what it was given, waits for the signal where asked to, ends with a status.

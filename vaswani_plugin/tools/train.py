@@ -69,6 +69,8 @@ def place_of(args: argparse.Namespace) -> Place:
     if _TORCHRUN in os.environ:
         if args.gpus or args.workers > 1 or args.nodes > 1 or args.master:
             raise CommandError("torchrun starts the workers; --gpus, --workers, --nodes and --master do not go with it")
+        if args.curves:
+            raise CommandError("--curves draws train.log, which torchrun does not write; vaswani-curves draws any log")
         return Place(args.cpu, int(os.environ["WORLD_SIZE"]), 1, 0, ("", 0))
     if not 0 <= args.node_rank < args.nodes:
         raise CommandError(f"--node-rank must be from 0 to {args.nodes - 1} with --nodes {args.nodes}")
@@ -139,7 +141,7 @@ def train(args: argparse.Namespace, more: Sequence[str]) -> int:
     if args.tensorboard and not any(importlib.util.find_spec(name) for name in ("tensorboard", "tensorboardX")):
         raise CommandError("--tensorboard needs a package that writes its logs: pip install tensorboardX")
     if _TORCHRUN in os.environ:
-        return _be_a_worker(plan, options)
+        return _be_a_worker(args, plan, options)
     commands = commands_of(place, options)
     print(f"effective batch: {plan}", flush=True)
     if args.dry_run:
@@ -158,9 +160,13 @@ def train(args: argparse.Namespace, more: Sequence[str]) -> int:
                 _draw(log_path, args)
 
 
-def _be_a_worker(plan: BatchPlan, options: Sequence[str]) -> int:
+def _be_a_worker(args: argparse.Namespace, plan: BatchPlan, options: Sequence[str]) -> int:
+    """Be one of torchrun's workers, which ends with the torchrun that started it."""
     if os.environ.get("RANK") == "0":
         print(f"effective batch: {plan}", flush=True)
+    if args.dry_run:
+        return 0
+    worker.die_with(os.getppid())
     sys.argv = ["fairseq-train", *options]
     return worker.train()
 
