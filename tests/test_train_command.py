@@ -110,6 +110,15 @@ def test_options_reach_the_toolkit_and_later_ones_win(capsys: pytest.CaptureFixt
     assert "--fp16" in words
 
 
+def test_another_criterion_or_scheduler_gets_no_options_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    words = options_of(dry_run(capsys, "--gpus", 1, "--", "--criterion", "cross_entropy")[1])
+    assert "--label-smoothing" not in words
+    assert value(words, "--warmup-updates") == "4000"
+    words = options_of(dry_run(capsys, "--gpus", 1, "--", "--lr-scheduler=pass_through")[1])
+    assert "--warmup-updates" not in words
+    assert value(words, "--label-smoothing") == "0.1"
+
+
 def test_processors_see_no_gpu_and_have_their_own_float16(capsys: pytest.CaptureFixture[str]) -> None:
     _, *commands = dry_run(capsys, "--cpu", "--workers", 2, "--fp16", "--target-batch", 4096)
     assert len(commands) == 2

@@ -20,6 +20,9 @@ RECIPE = [
     "--no-progress-bar", "--log-format", "simple", "--log-interval", "100",
 ]  # fmt: skip
 
+#: Options of the recipe that another criterion or scheduler may not know, and what names another one.
+OF_COMPONENTS = {"--label-smoothing": "--criterion", "--warmup-updates": "--lr-scheduler"}
+
 #: Options of fairseq-train that follow from ours, and the one to give instead.
 OURS = {
     "--save-dir": "--save-dir", "--arch": "--arch", "-a": "--arch", "--max-update": "--max-update", "--seed": "--seed",
@@ -119,6 +122,18 @@ def require_data(args: argparse.Namespace, more: Sequence[str]) -> None:
         raise CommandError(f"{folders[0]}: no dict.{missing[0]}.txt; its languages are {joined(there)}")
 
 
+def _recipe(more: Sequence[str]) -> List[str]:
+    """The recipe without the options that do not go with those after ``--``."""
+    words, given = list(RECIPE), {word.split("=")[0] for word in more}
+    if "--tie-embeddings" in given:
+        words.remove("--share-all-embeddings")
+    for name, component in OF_COMPONENTS.items():
+        if component in given:
+            at = words.index(name)
+            del words[at : at + 2]
+    return words
+
+
 def toolkit_options(args: argparse.Namespace, plan: BatchPlan, more: Sequence[str]) -> List[str]:
     """Return the words of ``fairseq-train`` after its name.
 
@@ -135,9 +150,7 @@ def toolkit_options(args: argparse.Namespace, plan: BatchPlan, more: Sequence[st
         if instead:
             raise CommandError(f"{word.split('=')[0]} after -- has no place there; give {instead} before it")
     user_dir = str(Path(__file__).resolve().parents[1])
-    given = {word.split("=")[0] for word in more}
-    ours = [word for word in RECIPE if word != "--share-all-embeddings" or "--tie-embeddings" not in given]
-    words = [args.data, "--user-dir", user_dir, "--save-dir", str(args.save_dir), "--arch", args.arch, *ours]
+    words = [args.data, "--user-dir", user_dir, "--save-dir", str(args.save_dir), "--arch", args.arch, *_recipe(more)]
     for name in ("source_lang", "target_lang", "save_interval_updates", "keep_interval_updates", "keep_last_epochs"):
         if getattr(args, name) is not None:
             words += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
