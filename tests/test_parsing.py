@@ -179,6 +179,11 @@ def test_constituents_are_training_examples_on_request(
         "(NP XX XX )NP\n(NP XX XX )NP\n(VP XX (NP XX XX )NP )VP\n"
     )
     assert text("text/valid.words") == text("text/test.words") == "the dog saw a cat\n"
+    assert len(text("gold/train.ptb").splitlines()) == 2
+    assert text("dict.words.txt").split()[::2] == ["a", "cat", "dog", "saw", "the", ".", "yes"]
+    assert text("dict.words.txt").split()[1::2] == ["3", "3", "2", "2", "2", "1", "1"]
+    assert prepare.main([*words[:-1], "2"]) == 0  # every word is in the trees once, however many constituents hold it
+    assert text("dict.words.txt") == ""
     words.remove("--subtrees")
     assert prepare.main(words) == 0
     assert capsys.readouterr().out.endswith(f"{tmp_path / 'data'}: read, encode, binarise done\n")

@@ -153,14 +153,12 @@ def read_splits(job: TreesJob) -> List[Path]:
             raise CommandError(f"--{split}: no tree holds a word")
         if len(kept) < len(trees):
             print(f"--{split}: left out {plural(len(trees) - len(kept), 'tree')} without words")
+        written.append(write_lines(job.dest / "gold" / f"{split}.ptb", map(to_penn, kept)))
         if split == "train" and job.subtrees:
             kept += [subtree for tree in kept for subtree in subtrees(tree)]
         text = job.dest / "text"
-        written += [
-            write_lines(text / f"{split}.words", (" ".join(words(tree)) for tree in kept)),
-            write_lines(text / f"{split}.trees", (" ".join(job.symbols(tree)) for tree in kept)),
-            write_lines(job.dest / "gold" / f"{split}.ptb", map(to_penn, kept)),
-        ]
+        written.append(write_lines(text / f"{split}.words", (" ".join(words(tree)) for tree in kept)))
+        written.append(write_lines(text / f"{split}.trees", (" ".join(job.symbols(tree)) for tree in kept)))
     return written
 
 
@@ -189,12 +187,18 @@ def encode(job: TreesJob) -> List[Path]:
         written += [model, model.with_suffix(".vocab")]
     source = count_symbols(job.encoded("train", "words"))
     if known is None:
-        frequent = sorted(source.items(), key=lambda entry: (-entry[1], entry[0]))[: job.vocab_size]
+        whole = count_words(job.dest / "gold" / "train.ptb")  # a subtree shows no word anew
+        frequent = sorted(whole.items(), key=lambda entry: (-entry[1], entry[0]))[: job.vocab_size]
         known = [word for word, count in frequent if count >= job.min_count]
     target = count_symbols(train["trees"])
     written.append(write_dictionary(job.dictionary("words"), known, source))
     written.append(write_dictionary(job.dictionary("trees"), target, target))
     return written
+
+
+def count_words(path: Path) -> CounterType[str]:
+    """How often each word occurs in a file of trees."""
+    return Counter(word for tree in read_tree_file(path) for word in words(clean(tree)))
 
 
 def count_symbols(path: Path) -> CounterType[str]:
