@@ -253,7 +253,7 @@ def add_parser(kinds: Any) -> None:
         metavar="N",
         help="with --words dictionary: words that the training trees hold fewer times are unknown (default: 2)",
     )
-    few = "helps where there are a few thousand trees"
+    few = "meant for a few thousand trees"
     parser.add_argument("--tags", action="store_true", help=f"keep part-of-speech tags in the linear trees; {few}")
     parser.add_argument(
         "--joined", action="store_true", help=f"one symbol for each word, with the brackets around it; {few}"
