@@ -171,3 +171,11 @@ def test_a_stopped_command_cleans_up(
 def test_a_command_runs_outside_the_main_thread() -> None:
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(cli.run_command, "name", lambda: None).result() == 0
+
+
+def test_help_is_the_docstring_without_its_markup() -> None:
+    assert cli.help_texts("``vaswani-x``: does it,\nand more.\n\nThen ``this``.\n") == (
+        "vaswani-x: does it,\nand more.",
+        "Then this.",
+    )
+    assert cli.help_texts(None) == ("", "")

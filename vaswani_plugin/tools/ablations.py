@@ -26,6 +26,7 @@ from vaswani_plugin.tools.cli import (
     CommandError,
     alone,
     atomic_path,
+    help_texts,
     plural,
     positive,
     progress,
@@ -37,7 +38,7 @@ from vaswani_plugin.tools.tables import markdown_table, text_table
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of what comes before ``--``."""
-    description, _, rest = (__doc__ or "").partition("\n\n")
+    description, rest = help_texts(__doc__)
     parser = argparse.ArgumentParser(
         prog="vaswani-ablations",
         usage="%(prog)s DATA --work DIR [options] [-- OPTIONS OF fairseq-train]",

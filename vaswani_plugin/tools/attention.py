@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence
 
-from vaswani_plugin.tools.cli import CommandError, atomic_path, plural, refuse_overwriting, run_command
+from vaswani_plugin.tools.cli import CommandError, atomic_path, help_texts, plural, refuse_overwriting, run_command
 
 if TYPE_CHECKING:
     from vaswani_plugin.tools.attention_maps import Analysis
@@ -96,7 +96,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="vaswani-attention",
-        description=(__doc__ or "").strip(),
+        description="\n\n".join(help_texts(__doc__)),
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from vaswani_plugin.tools.cli import CommandError, joined, plural, progress, run_command, save_checkpoint
+from vaswani_plugin.tools.cli import CommandError, help_texts, joined, plural, progress, run_command, save_checkpoint
 
 # What the toolkit calls its files: after epoch 7, and after update 1200 in epoch 3.
 PATTERNS = {
@@ -159,7 +159,7 @@ def finish(state: Dict[str, Any], mean: Dict[str, Any], averaged: List[Dict[str,
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(prog="vaswani-average", description=(__doc__ or "").split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="vaswani-average", description=help_texts(__doc__)[0])
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--inputs", nargs="+", type=Path, metavar="FILE", help="the checkpoints to average")
     what.add_argument("--dir", type=Path, help="the folder that the toolkit saved to; needs --last")

@@ -21,7 +21,7 @@ from vaswani_plugin.tools import benchmark_report as report
 from vaswani_plugin.tools import benchmark_train
 from vaswani_plugin.tools.benchmark_process import note, started
 from vaswani_plugin.tools.benchmark_worker import Material, Search, request
-from vaswani_plugin.tools.cli import CommandError, names_among, plural, positive, progress, run_command
+from vaswani_plugin.tools.cli import CommandError, help_texts, names_among, plural, positive, progress, run_command
 from vaswani_plugin.tools.parallel import available_cores
 from vaswani_plugin.tools.pictures import check_format
 
@@ -135,7 +135,7 @@ def generate(args: argparse.Namespace) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    description, _, rest = (__doc__ or "").partition("\n\n")
+    description, rest = help_texts(__doc__)
     parser = argparse.ArgumentParser(
         prog="vaswani-benchmark", description="How fast this machine translates and trains."
     )

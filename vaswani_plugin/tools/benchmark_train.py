@@ -21,7 +21,7 @@ from vaswani_plugin.architectures import ARCHITECTURES
 from vaswani_plugin.tools import benchmark_report as report
 from vaswani_plugin.tools.benchmark_process import Worker, note, started
 from vaswani_plugin.tools.benchmark_train_worker import Job, request
-from vaswani_plugin.tools.cli import CommandError, names_among, plural, positive, progress
+from vaswani_plugin.tools.cli import CommandError, help_texts, names_among, plural, positive, progress
 from vaswani_plugin.tools.parallel import available_cores
 from vaswani_plugin.tools.pictures import check_format
 from vaswani_plugin.tools.training_flops import fraction_of_peak
@@ -172,7 +172,7 @@ def described(job: Job) -> Dict[str, Any]:
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser of ``vaswani-benchmark``."""
-    description, _, rest = (__doc__ or "").partition("\n\n")
+    description, rest = help_texts(__doc__)
     command = commands.add_parser("train", help="how fast training is", description=description, epilog=rest)
     add = command.add_argument
     threads = available_cores()

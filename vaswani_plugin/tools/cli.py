@@ -178,6 +178,12 @@ def byte_progress(description: str, total: Optional[int], initial: int = 0) -> A
     return tqdm(desc=description, total=total, initial=initial, mininterval=interval, file=sys.stderr, **scale)
 
 
+def help_texts(doc: Optional[str]) -> Tuple[str, str]:
+    """The first paragraph of a module's docstring and the rest, for ``--help``: without its double backticks."""
+    first, _, rest = (doc or "").replace("``", "").partition("\n\n")
+    return first, rest.strip()
+
+
 def split_at_dashes(words: Sequence[str]) -> Tuple[List[str], List[str]]:
     """Return the words before the first ``--`` and those after it."""
     at = list(words).index("--") if "--" in words else len(words)

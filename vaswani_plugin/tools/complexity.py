@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from vaswani_plugin.tools.cli import CommandError, atomic_path, positive, progress, run_command
+from vaswani_plugin.tools.cli import CommandError, atomic_path, help_texts, positive, progress, run_command
 from vaswani_plugin.tools.tables import markdown_table, text_table
 
 #: Up to this far from the table's exponent a measured one agrees.
@@ -188,7 +188,7 @@ def draw(found: Dict[str, Dict[str, Any]], output: Path) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    description, _, rest = (__doc__ or "").partition("\n\n")
+    description, rest = help_texts(__doc__)
     parser = argparse.ArgumentParser(prog="vaswani-complexity", description=description, epilog=rest)
     names = ["self-attention", "recurrent", "convolutional", "restricted self-attention"]
     parser.add_argument("--layers", nargs="+", choices=names, default=names, metavar="NAME", help="default: all four")

@@ -32,7 +32,7 @@ from omegaconf import OmegaConf
 
 from vaswani_plugin.toolkit import CheckpointError, load_checkpoint
 from vaswani_plugin.tools import model_options
-from vaswani_plugin.tools.cli import CommandError, joined, plural, run_command, save_checkpoint
+from vaswani_plugin.tools.cli import CommandError, help_texts, joined, plural, run_command, save_checkpoint
 from vaswani_plugin.tools.model_options import OURS, SIDES, TOOLKIT
 from vaswani_plugin.transformer import VaswaniTransformer, resolve_config
 
@@ -235,7 +235,7 @@ def convert(path: Path, origin: str) -> Dict[str, Any]:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    description, _, rest = (__doc__ or "").partition("\n\n")
+    description, rest = help_texts(__doc__)
     parser = argparse.ArgumentParser(
         prog="vaswani-convert",
         description=description,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from vaswani_plugin.tools.cli import CommandError, read_lines, refuse_overwriting, run_command
+from vaswani_plugin.tools.cli import CommandError, help_texts, read_lines, refuse_overwriting, run_command
 from vaswani_plugin.tools.pictures import plain, pyplot, save_figure
 
 Points = List[Tuple[float, float]]
@@ -128,7 +128,7 @@ def _draw_run(axis: object, run: Run, quantity: str, colour: str) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(prog="vaswani-curves", description=(__doc__ or "").split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="vaswani-curves", description=help_texts(__doc__)[0])
     parser.add_argument("logs", nargs="+", type=Path, metavar="LOG", help="what fairseq-train printed")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the picture, such as curves.png")
     parser.add_argument("--labels", nargs="+", metavar="NAME", help="a name for each log (default: the files' names)")

@@ -21,7 +21,7 @@ from vaswani_plugin.operations import (
     forward_operations,
     training_operations,
 )
-from vaswani_plugin.tools.cli import CommandError, atomic_path, positive, read_lines, run_command
+from vaswani_plugin.tools.cli import CommandError, atomic_path, help_texts, positive, read_lines, run_command
 from vaswani_plugin.tools.model_sizes import measured_lengths, model_of_checkpoint, options_of, sizes_of
 from vaswani_plugin.tools.tables import text_table
 from vaswani_plugin.tools.training_log import Seen, tokens_seen
@@ -150,7 +150,7 @@ def above_zero(text: str) -> float:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    description, _, rest = (__doc__ or "").partition("\n\n")
+    description, rest = help_texts(__doc__)
     parser = argparse.ArgumentParser(prog="vaswani-flops", description=description, epilog=rest)
     model = parser.add_argument_group("model")
     model.add_argument("--arch", nargs="+", metavar="NAME", help="architectures (default: vaswani_base vaswani_big)")

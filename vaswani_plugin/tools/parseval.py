@@ -17,6 +17,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from vaswani_plugin.bracketing import SHORT, right_branching, score_sentence, summarise
 from vaswani_plugin.tools.cli import (
     CommandError,
+    help_texts,
     joined,
     plural,
     read_lines,
@@ -106,7 +107,7 @@ def print_table(result: Dict[str, Any]) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(prog="vaswani-parseval", description=(__doc__ or "").split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="vaswani-parseval", description=help_texts(__doc__)[0])
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--log", type=Path, metavar="FILE", help="output of fairseq-generate or fairseq-interactive")
     what.add_argument("--test", type=Path, metavar="FILE", help="trees to score, Penn style")

@@ -15,7 +15,7 @@ from typing import Optional, Sequence, Tuple
 from torch import Tensor
 
 from vaswani_plugin.positions import SINUSOID_LAYOUTS
-from vaswani_plugin.tools.cli import CommandError, plural, run_command
+from vaswani_plugin.tools.cli import CommandError, help_texts, plural, run_command
 from vaswani_plugin.tools.pictures import pyplot, save_figure
 
 
@@ -71,7 +71,7 @@ def summary(table: Tensor, layout: str) -> str:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    description, _, rest = (__doc__ or "").partition("\n\n")
+    description, rest = help_texts(__doc__)
     parser = argparse.ArgumentParser(prog="vaswani-positions", description=description, epilog=rest)
     parser.add_argument("--d-model", type=int, default=128, metavar="D", help="dimensions (default: 128)")
     parser.add_argument("--positions", type=int, default=100, metavar="N", help="how many positions (default: 100)")

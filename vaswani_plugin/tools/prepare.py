@@ -19,7 +19,7 @@ from typing import List, Optional, Sequence
 
 from vaswani_plugin.tools import trees
 from vaswani_plugin.tools.cleaning import Rules
-from vaswani_plugin.tools.cli import positive, run_command
+from vaswani_plugin.tools.cli import help_texts, positive, run_command
 from vaswani_plugin.tools.parallel import available_cores
 from vaswani_plugin.tools.pipeline import SCHEMES, SENTENCEPIECE, TextJob, prepare_text
 from vaswani_plugin.tools.wmt14 import RECIPES, SITE
@@ -39,7 +39,7 @@ def at_least_one(text: str) -> float:
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser; each kind of data is a subcommand."""
-    parser = argparse.ArgumentParser(prog="vaswani-prepare", description=(__doc__ or "").split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="vaswani-prepare", description=help_texts(__doc__)[0])
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     text = kinds.add_parser("text", help="parallel text files, one sentence a line", description="Parallel text files.")
     pair = ("SOURCE", "TARGET")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
 from vaswani_plugin.schedule import inverse_sqrt_learning_rate, peak_learning_rate
-from vaswani_plugin.tools.cli import CommandError, atomic_path, run_command
+from vaswani_plugin.tools.cli import CommandError, atomic_path, help_texts, run_command
 from vaswani_plugin.tools.pictures import pyplot, save_figure
 from vaswani_plugin.tools.tables import text_table
 
@@ -109,7 +109,7 @@ def as_json(chosen: Sequence[Schedule], steps: Sequence[int]) -> List[Dict[str, 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    description, _, rest = (__doc__ or "").partition("\n\n")
+    description, rest = help_texts(__doc__)
     parser = argparse.ArgumentParser(prog="vaswani-schedule", description=description, epilog=rest)
     parser.add_argument(
         "--d-model", type=int, nargs="+", default=[512, 1024], metavar="D", help="widths (default: 512 1024)"

@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 from vaswani_plugin.tools.bpe import detokenise, join_merges
-from vaswani_plugin.tools.cli import CommandError, atomic_path, plural, read_lines, refuse_overwriting, run_command
+from vaswani_plugin.tools.cli import (
+    CommandError,
+    atomic_path,
+    help_texts,
+    plural,
+    read_lines,
+    refuse_overwriting,
+    run_command,
+)
 from vaswani_plugin.tools.generation_log import read_log
 
 WORD_MARK = "\u2581"  # what SentencePiece puts before a word
@@ -119,7 +127,7 @@ def print_samples(texts: Dict[str, List[Optional[str]]], references: Sequence[st
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = argparse.ArgumentParser(prog="vaswani-score", description=(__doc__ or "").split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="vaswani-score", description=help_texts(__doc__)[0])
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--log", type=Path, metavar="FILE", help="standard output of fairseq-generate")
     what.add_argument("--hyp", type=Path, metavar="FILE", help="translations, one a line")
