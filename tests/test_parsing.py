@@ -507,16 +507,3 @@ def test_the_recipe_learns_a_small_grammar_and_does_nothing_twice(prepared: Prep
     assert again.returncode == 0, again.stdout + again.stderr
     assert again.stdout.count("done before") == 6
     assert "bracketing F1" in again.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", [[], ["--tags", "--joined", "--subtrees"]], ids=["plain", "tags, joined, subtrees"])
-def test_the_recipe_learns_twenty_trees_by_heart(form: List[str], tmp_path: Path) -> None:
-    trees = tmp_path / "trees.ptb"
-    trees.write_text("\n".join(treebank(20, 4)), encoding="utf-8")
-    words: List[object] = [word for name in ("train", "valid", "test") for word in (f"--{name}", trees)]
-    words += [*form, "--cpu", "--work", tmp_path / "work", "--arch", "vaswani_tiny", "--dropout", 0, "--batch", 500]
-    words += ["--max-update", 200, "--warmup-updates", 50, "--lr", "2e-3", "--average", 1, "--beam", 4]
-    result = recipe(*words)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert json.loads((tmp_path / "work" / "score.json").read_text())["all"]["f1"] > 95
