@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import resource
@@ -34,8 +35,11 @@ def test_lines_end_at_line_feeds_only(data: bytes, lines: list[str], tmp_path: P
 
 
 def test_lines_of_what_is_no_text_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(gzip.compress(b"a\n"))
+    with pytest.raises(cli.CommandError, match=f"^{tmp_path / 'text'}: not UTF-8: it is gzipped$"):
+        list(cli.read_lines(tmp_path / "text"))
     (tmp_path / "text").write_bytes(b"a\n\xff\n")
-    with pytest.raises(cli.CommandError, match=f"^{tmp_path / 'text'}: not UTF-8: invalid start byte$"):
+    with pytest.raises(cli.CommandError, match=f"^{tmp_path / 'text'}: not UTF-8: invalid start byte in line 2$"):
         list(cli.read_lines(tmp_path / "text"))
     with pytest.raises(cli.CommandError, match=f"^{tmp_path / 'none'}: no such file$"):
         list(cli.read_lines(tmp_path / "none"))

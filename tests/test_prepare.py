@@ -14,7 +14,7 @@ from toolkit_runner import run
 
 from vaswani_plugin.tools import pipeline, prepare
 from vaswani_plugin.tools.cli import CommandError
-from vaswani_plugin.tools.manifest import Manifest
+from vaswani_plugin.tools.manifest import Manifest, filling
 from vaswani_plugin.tools.score import join_pieces
 
 REAL_PREPROCESS = pipeline.run_preprocess
@@ -214,7 +214,7 @@ def test_a_failing_toolkit_leaves_no_binary_data(
     )
     assert capsys.readouterr().err.endswith(error)
     assert sorted(path.name for path in dest.iterdir()) == [
-        *("binarise.log", "dict.txt", "manifest.json", "spm", "spm.model", "spm.vocab")
+        *(".lock", "binarise.log", "dict.txt", "manifest.json", "spm", "spm.model", "spm.vocab")
     ]
     assert prepare.main(arguments(corpus, dest)) == 0
     assert capsys.readouterr().out == f"{dest}: binarise done\n"
@@ -253,6 +253,43 @@ def test_refuses_files_that_are_not_parallel(
     assert not (tmp_path / "dest").exists()
 
 
+def test_valid_and_test_are_looked_at_before_cleaning(
+    corpus: Dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(corpus["test.de"], plain_lines(1))
+    assert prepare.main([*arguments(corpus, tmp_path / "dest"), "--clean"]) == 1
+    assert capsys.readouterr().err == (
+        f"vaswani-prepare: error: --test: {corpus['test.en']} has 5 lines but {corpus['test.de']} has 1 line; "
+        "parallel files have the same number\n"
+    )
+    assert not (tmp_path / "dest").exists()
+    write(corpus["test.de"], plain_lines(5))
+    words = [
+        str(tmp_path) if word == str(corpus["train.de"]) else word for word in arguments(corpus, tmp_path / "dest")
+    ]
+    assert prepare.main([*words, "--clean"]) == 1
+    assert capsys.readouterr().err == f"vaswani-prepare: error: {tmp_path}: not a regular file\n"
+
+
+def test_a_folder_is_filled_by_one_at_a_time(
+    corpus: Dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dest = tmp_path / "dest"
+    with filling(dest):
+        error = refused(corpus, dest, capsys)
+    assert error == f"--dest {dest}: another vaswani-prepare is at work there"
+    assert [path.name for path in dest.iterdir()] == [".lock"]
+    assert prepare.main(arguments(corpus, dest)) == 0
+
+
+def test_refuses_a_file_as_the_folder(
+    corpus: Dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dest = write(tmp_path / "dest", ["text"])
+    assert refused(corpus, dest, capsys) == f"--dest {dest}: cannot be made: File exists"
+    assert refused(corpus, dest / "in", capsys) == f"--dest {dest / 'in'}: cannot be made: Not a directory"
+
+
 def test_a_last_line_without_its_end_is_a_line(corpus: Dict[str, Path]) -> None:
     corpus["valid.de"].write_bytes(b"a\nb\r\nc")
     assert pipeline.count_lines(corpus["valid.de"]) == 3
@@ -280,7 +317,9 @@ def test_refuses_swapped_sides_and_bytes_that_are_no_text(
         f"--train {corpus['train.de']} {corpus['train.en']}: the en file comes first"
     )
     corpus["train.de"].write_bytes(b"\xff\xfe\n" * 120)
-    assert refused(corpus, tmp_path / "dest", capsys) == f"{corpus['train.de']}: not UTF-8: invalid start byte"
+    assert (
+        refused(corpus, tmp_path / "dest", capsys) == f"{corpus['train.de']}: not UTF-8: invalid start byte in line 1"
+    )
 
 
 def test_vocabulary_sizes_that_do_not_fit_name_the_limit(

@@ -72,16 +72,29 @@ def read_lines(path: PathLike) -> Iterator[str]:
     and U+2028, and so make parallel files drift apart.
 
     Raises:
-        CommandError: the file is missing, is not UTF-8, or is a folder or a pipe, which cannot be read twice.
+        CommandError: the file is missing, is not UTF-8 (names the line), or is a folder or a pipe, which cannot be read
+            twice.
+    """
+    check_file(path)
+    with open(path, "rb") as handle:
+        for number, line in enumerate(handle, start=1):
+            try:
+                text = line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                gzipped = number == 1 and line.startswith(b"\x1f\x8b")
+                reason = "it is gzipped" if gzipped else f"{error.reason} in line {number:,}"
+                raise CommandError(f"{path}: not UTF-8: {reason}") from error
+            yield text[:-1] if text.endswith("\n") else text
+
+
+def check_file(path: PathLike) -> None:
+    """Refuse a file that is missing, and a folder or a pipe, which cannot be read twice.
+
+    Raises:
+        CommandError: it is one of these.
     """
     if not Path(path).is_file():
         raise CommandError(f"{path}: not a regular file" if os.path.lexists(path) else f"{path}: no such file")
-    with open(path, encoding="utf-8", newline="\n") as handle:
-        try:
-            for line in handle:
-                yield line[:-1] if line.endswith("\n") else line
-        except UnicodeDecodeError as error:
-            raise CommandError(f"{path}: not UTF-8: {error.reason}") from error
 
 
 def sha256_of(path: PathLike) -> str:

@@ -6,12 +6,13 @@ A step counts as done when all three still agree; where an input lies does not m
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
-from vaswani_plugin.tools.cli import CommandError, atomic_path, sha256_of
+from vaswani_plugin.tools.cli import CommandError, alone, atomic_path, sha256_of
 
 FORMAT = 1
 
@@ -120,6 +121,24 @@ class Manifest:
         if not path.is_file() or path.stat().st_size != entry["size"]:
             return False
         return _without_path(self._fingerprint(path)) == dict(entry)
+
+
+@contextlib.contextmanager
+def filling(folder: Path) -> Iterator[Manifest]:
+    """Yield the manifest of a folder that no other process fills meanwhile; ``.lock`` in it keeps others out.
+
+    Raises:
+        CommandError: another process is at work there, or the folder cannot be made.
+    """
+    if folder.is_dir() and not os.access(folder, os.W_OK):  # no one fills it; all may be there already
+        yield Manifest(folder)
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"--dest {folder}: cannot be made: {error.strerror}") from error
+    with alone(folder / ".lock", f"--dest {folder}: another vaswani-prepare is at work there"):
+        yield Manifest(folder)
 
 
 def _without_path(entry: Mapping[str, Any]) -> Dict[str, Any]:

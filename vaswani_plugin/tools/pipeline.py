@@ -24,8 +24,8 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from vaswani_plugin.tools import bpe, subwords
 from vaswani_plugin.tools.cleaning import Rules, clean_pairs, unequal
-from vaswani_plugin.tools.cli import CommandError, atomic_path, chunk_progress, read_lines
-from vaswani_plugin.tools.manifest import Manifest
+from vaswani_plugin.tools.cli import CommandError, atomic_path, check_file, chunk_progress, read_lines
+from vaswani_plugin.tools.manifest import Manifest, filling
 from vaswani_plugin.tools.parallel import line_chunks, map_lines, ordered_map
 
 SENTENCEPIECE, SUBWORD_NMT = "sentencepiece", "subword-nmt"
@@ -103,15 +103,15 @@ def prepare_text(job: TextJob) -> List[str]:
         CommandError: an input is missing, empty or not parallel, the vocabulary size does not fit, or a step failed.
     """
     check_job(job)
-    manifest = Manifest(job.dest)
     raw = job.raw()
-    text = dict(raw)
-    if job.rules is not None:
-        pair = [raw[f"train.{language}"] for language in job.languages]
-        text.update(clean_step(manifest, {"train": pair}, job, job.rules))
-    check_inputs(job, text)
-    make_data(manifest, job, text)
-    manifest.note("raw", {name: str(path.resolve()) for name, path in raw.items()})
+    check_inputs(job, raw)
+    with filling(job.dest) as manifest:
+        text = dict(raw)
+        if job.rules is not None:
+            pair = [raw[f"train.{language}"] for language in job.languages]
+            text.update(clean_step(manifest, {"train": pair}, job, job.rules))
+        make_data(manifest, job, text)
+        manifest.note("raw", {name: str(path.resolve()) for name, path in raw.items()})
     return manifest.ran
 
 
@@ -157,8 +157,10 @@ def check_job(job: TextJob) -> None:
 
 
 def check_inputs(job: TextJob, text: Mapping[str, Path]) -> None:
-    """Refuse files that are missing, empty, not UTF-8 or not parallel."""
+    """Refuse files that are missing, empty, not UTF-8 or not parallel; cleaning does so with the files it reads."""
     for split in job.splits:
+        if split == "train" and job.rules is not None:
+            continue
         paths = [text[f"{split}.{language}"] for language in job.languages]
         counts = [count_lines(path) for path in paths]
         if counts[0] != counts[1]:
@@ -181,8 +183,7 @@ def clean_step(
     outputs = (job.dest / "clean" / names[0], job.dest / "clean" / names[1])
     inputs = {f"{name}.{lang}": path for name, pair in corpora.items() for lang, path in zip(job.languages, pair)}
     for path in inputs.values():
-        if not path.is_file():
-            raise CommandError(f"{path}: no such file")
+        check_file(path)
 
     def work() -> None:
         pairs = {name: (paths[0], paths[1]) for name, paths in corpora.items()}
@@ -197,6 +198,8 @@ def clean_step(
 
 def tokenise(manifest: Manifest, job: TextJob, text: Mapping[str, Path]) -> Dict[str, Path]:
     """Write every file in Moses tokens; returns the files by name."""
+    for language in job.languages:
+        bpe.warn_of_language(language, "--source-lang or --target-lang")
     tokens = {name: job.dest / "tok" / name for name in text}
     for name, path in text.items():
         _map_step(manifest, f"tokenise {name}", {name: path}, bpe.MosesTokens(_language(name)), path, tokens[name], job)

@@ -24,7 +24,7 @@ from vaswani_plugin.tools.archives import ArchiveError, extract
 from vaswani_plugin.tools.cleaning import Rules
 from vaswani_plugin.tools.cli import CommandError, atomic_path, plural
 from vaswani_plugin.tools.download import check, fetch
-from vaswani_plugin.tools.manifest import Manifest
+from vaswani_plugin.tools.manifest import Manifest, filling
 from vaswani_plugin.tools.pipeline import TextJob, clean_step, count_lines, make_data
 from vaswani_plugin.tools.wmt14 import SITE, Archive, Corpus, NewsTest, table_for
 
@@ -69,26 +69,27 @@ def prepare_wmt14(job: NewsJob) -> List[str]:
     """
     table = table_for(job.pair, job.facts)
     languages = table.recipe.languages
-    manifest = Manifest(job.dest)
-    archives = {key: obtain(manifest, job, archive) for key, archive in table.archives.items()}
-    pairs = {
-        corpus.name: extract_corpus(manifest, corpus, languages, archives[corpus.archive]) for corpus in table.corpora
-    }
-    tests = {
-        test.split: extract_news_test(manifest, test, job.pair, archives[test.archive]) for test in table.news_tests
-    }
-    text_job = TextJob(
-        {"train": next(iter(pairs.values())), **tests},
-        languages,
-        job.vocab_size or table.recipe.vocab_size,
-        job.dest,
-        job.workers,
-        job.sample_lines,
-        job.subword_kind,
-    )
-    text = {name: path for name, path in text_job.raw().items() if not name.startswith("train.")}
-    manifest.note("raw", {name: str(path.resolve()) for name, path in text.items()})
-    make_data(manifest, text_job, {**clean_step(manifest, pairs, text_job, job.rules), **text})
+    with filling(job.dest) as manifest:
+        archives = {key: obtain(manifest, job, archive) for key, archive in table.archives.items()}
+        pairs = {
+            corpus.name: extract_corpus(manifest, corpus, languages, archives[corpus.archive])
+            for corpus in table.corpora
+        }
+        tests = {
+            test.split: extract_news_test(manifest, test, job.pair, archives[test.archive]) for test in table.news_tests
+        }
+        text_job = TextJob(
+            {"train": next(iter(pairs.values())), **tests},
+            languages,
+            job.vocab_size or table.recipe.vocab_size,
+            job.dest,
+            job.workers,
+            job.sample_lines,
+            job.subword_kind,
+        )
+        text = {name: path for name, path in text_job.raw().items() if not name.startswith("train.")}
+        manifest.note("raw", {name: str(path.resolve()) for name, path in text.items()})
+        make_data(manifest, text_job, {**clean_step(manifest, pairs, text_job, job.rules), **text})
     return manifest.ran
 
 
