@@ -305,6 +305,25 @@ def test_pieces_of_subword_nmt_become_text(tmp_path: Path, capsys: pytest.Captur
     assert "bleu: BLEU = 100.00" in out
 
 
+def test_text_in_pieces_is_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hyp, ref = write(tmp_path / "hyp", ["\u2581ein Haus", "ab"]), write(tmp_path / "ref", ["ein Hä@@ us", "a@@b @"])
+    assert run_score("--hyp", hyp, "--ref", ref) == 0
+    assert capsys.readouterr().err == (
+        f"warning: {hyp}: 1 line with the marks of pieces, \u2581 or @@; --sentencepiece or --subword-nmt joins them\n"
+        f"warning: {ref}: 1 line with the marks of pieces, \u2581 or @@; the reference is to be the raw text\n"
+    )
+
+
+def test_a_language_without_moses_rules_is_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hyp = write(tmp_path / "hyp", ["a b"])
+    for language, error in (
+        ("fr", ""),
+        ("xx", "warning: --lang xx: Moses has no rules for it; those of English are used\n"),
+    ):
+        assert run_score("--hyp", hyp, "--ref", hyp, "--tokenised", "--lang", language) == 0
+        assert capsys.readouterr().err == error
+
+
 def test_the_command_lines_of_sacrebleu_and_the_toolkit_agree(tmp_path: Path) -> None:
     rng = random.Random(7)
     references = [

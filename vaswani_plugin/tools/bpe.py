@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import random
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, List, Sequence
@@ -43,6 +44,14 @@ def _moses(language: str) -> Any:
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
     return MosesPunctNormalizer(lang=language).normalize, MosesTokenizer(lang=language).tokenize
+
+
+def warn_of_language(language: str, option: str) -> None:
+    """Say on stderr where Moses has no rules for a language, since it then takes those of English silently."""
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    if language not in NonbreakingPrefixes().available_langs.values():
+        print(f"warning: {option} {language}: Moses has no rules for it; those of English are used", file=sys.stderr)
 
 
 def learn_codes(paths: Sequence[Path], codes: Path, vocab_size: int, sample_lines: int) -> None:
@@ -112,6 +121,11 @@ def join_merges(text: str) -> str:
     One at the end of the line, where an output was cut off, goes as well; one within a piece stays.
     """
     return _JOINER.sub("", text)
+
+
+def has_joiner(text: str) -> bool:
+    """Say whether a line has a piece that ends in ``@@``."""
+    return _JOINER.search(text) is not None
 
 
 def detokenise(text: str, language: str) -> str:

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
-from vaswani_plugin.tools.bpe import detokenise, join_merges
+from vaswani_plugin.tools.bpe import detokenise, has_joiner, join_merges, warn_of_language
 from vaswani_plugin.tools.cli import (
     CommandError,
     atomic_path,
@@ -112,6 +112,14 @@ def check_counts(first: Any, first_count: int, second: Any, second_count: int) -
         )
 
 
+def warn_of_pieces(path: Any, lines: Sequence[str], advice: str) -> None:
+    """Say on stderr where text is in pieces, since every score of it is then meaningless."""
+    marked = sum(WORD_MARK in line or has_joiner(line) for line in lines)
+    if marked:
+        text = f"{path}: {plural(marked, 'line')} with the marks of pieces, {WORD_MARK} or @@; {advice}"
+        print(f"warning: {text}", file=sys.stderr)
+
+
 def print_samples(texts: Dict[str, List[Optional[str]]], references: Sequence[str], count: int) -> None:
     """Print translations, spread evenly over the data, each under its source and above its reference."""
     hypotheses, sources = texts["hypotheses"], texts["sources"]
@@ -156,6 +164,10 @@ def run(args: argparse.Namespace) -> None:
     if not references:
         raise CommandError(f"{args.ref}: empty file")
     hypotheses = [text or "" for text in texts["hypotheses"]]
+    warn_of_pieces(args.log or args.hyp, hypotheses, "--sentencepiece or --subword-nmt joins them")
+    warn_of_pieces(args.ref, references, "the reference is to be the raw text")
+    if args.tokenised or args.subword_nmt:
+        warn_of_language(args.lang, "--lang")
     result = score(hypotheses, references)
     if args.tokenised:
         result["tokenised_bleu"] = tokenised_score(hypotheses, references, args.lang, compound_split=False)
