@@ -44,6 +44,14 @@ step() {
     printf '%s\n%s\n' "$took" "$* $key" >"$stamp"
 }
 
+# alone FOLDER: keeps a second run out as long as this one or a command that it started lives, where flock(1) is there.
+alone() {
+    [[ $mode == run && -n $(command -v flock) ]] || return 0
+    mkdir -p "$1"
+    exec 9>>"$1/.lock"
+    flock --nonblock --conflict-exit-code 99 9 || [[ $? -ne 99 ]] || die "another $(basename "$0") is at work in $1"
+}
+
 # run_logged LOG COMMAND...: show the command's output and append it to LOG. A request to stop is handed on to the
 # command, and what it still says is waited for.
 run_logged() {

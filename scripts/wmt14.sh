@@ -126,6 +126,7 @@ text_stamps=$work/stamps work=$run  # logs and stamps of a training lie with it,
 
 # --- the steps ---------------------------------------------------------------------------------------------------------
 
+alone "$run"
 prepare=(vaswani-prepare wmt14 --pair "$pair" --dest "$data" --subwords "$subwords"
     ${prepare_options[@]+"${prepare_options[@]}"})
 step prepare "$text_stamps/prepare-$subwords" "" "${prepare[@]}"

@@ -17,6 +17,7 @@ from stand_in import make_stand_in, serving
 from test_scripts import REPO, option
 
 from vaswani_plugin.toolkit import load_checkpoint
+from vaswani_plugin.tools.cli import alone
 
 COMMANDS = ["vaswani-prepare", "vaswani-average", "vaswani-score", "fairseq-generate", "python"]
 
@@ -152,6 +153,16 @@ def test_a_failing_step_stops_the_script_and_is_named(stubbed: Stubbed) -> None:
     assert len(stubbed.calls()) == 3
     assert stubbed.run("--pair", "en-de").returncode == 0
     assert [call.split()[0] for call in stubbed.calls()] == ["vaswani-average", "fairseq-generate", "vaswani-score"]
+
+
+def test_a_second_run_of_the_same_training_is_kept_out(stubbed: Stubbed) -> None:
+    (stubbed.work / "base").mkdir(parents=True)
+    with alone(stubbed.work / "base" / ".lock", "another test is at work"):
+        done = stubbed.run("--pair", "en-de")
+        assert (done.returncode, stubbed.calls()) == (1, [])
+        assert done.stderr == f"wmt14.sh: error: another wmt14.sh is at work in {stubbed.work}/base\n"
+        assert stubbed.run("--pair", "en-de", "--status").returncode == 0
+    assert stubbed.run("--pair", "en-de").returncode == 0
 
 
 def test_status_tells_what_is_to_do_and_does_nothing(stubbed: Stubbed) -> None:
