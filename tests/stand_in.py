@@ -216,6 +216,11 @@ def answer(request: BaseHTTPRequestHandler, site: Site) -> None:
     if path in site.once:
         site.once.remove(path)
         del site.faults[path]
+    if fault == "moved":  # to itself
+        request.send_response(302)
+        request.send_header("Location", request.path)
+        request.end_headers()
+        return
     page = b"<!DOCTYPE html>\n<html><body>Come back later</body></html>\n"
     if fault == "busy" or path not in site.files:
         request.send_error(503 if fault == "busy" else 404)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from pathlib import Path
 from typing import Iterator, List
 
@@ -136,9 +137,7 @@ def test_what_is_not_there_is_asked_for_once(site: Site, tmp_path: Path, pauses:
 
 def test_a_busy_server_is_asked_again(site: Site, tmp_path: Path, pauses: List[float]) -> None:
     site.faults[PATH] = "busy"
-    assert refused(site, tmp_path).startswith(
-        "HTTP 503 Service Unavailable; gave up after 6 attempts without progress "
-    )
+    assert refused(site, tmp_path) == "HTTP 503 Service Unavailable; gave up after 6 attempts without progress"
     site.once.append(PATH)
     pauses.clear()
     assert fetch(site, tmp_path).read_bytes() == CONTENT
@@ -148,8 +147,28 @@ def test_a_busy_server_is_asked_again(site: Site, tmp_path: Path, pauses: List[f
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     with serving({}) as gone:
         url = gone.url
-    with pytest.raises(CommandError, match=rf"^{url}/{PATH}: .*refused.*; gave up after 6 attempts without progress "):
+    with pytest.raises(CommandError, match=rf"^{url}/{PATH}: .*refused.*; gave up after 6 attempts without progress$"):
         download.fetch(f"{url}/{PATH}", tmp_path / "noise.tgz", ARCHIVE)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [("mirror", "unknown url type: 'mirror'"), ("http://[::1/a", "Invalid IPv6 URL")],
+)
+def test_what_is_no_url_is_refused_at_once(url: str, reason: str, tmp_path: Path, pauses: List[float]) -> None:
+    with pytest.raises(CommandError, match=f"^{re.escape(f'{url}: not a URL: {reason}')}$"):
+        download.fetch(url, tmp_path / "noise.tgz", ARCHIVE)
+    with pytest.raises(CommandError, match="^http://a b: not a URL: URL can't contain control characters"):
+        download.fetch("http://a b", tmp_path / "noise.tgz", ARCHIVE)
+    assert (names(tmp_path), pauses) == ([], [])
+
+
+def test_an_error_is_one_line_whatever_the_server_says(site: Site, tmp_path: Path) -> None:
+    site.faults[PATH] = "moved"
+    assert refused(site, tmp_path) == (
+        "HTTP 302 The HTTP server returned a redirect error that would lead to an infinite loop. "
+        "The last 30x error message was: Found"
+    )
 
 
 def test_size_and_digest_are_checked(site: Site, tmp_path: Path) -> None:

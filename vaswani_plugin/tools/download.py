@@ -47,8 +47,9 @@ def fetch(url: str, path: Path, archive: Archive) -> None:
         except _Interrupted as error:
             failures = 1 if _size(part) > before else failures + 1
             if failures >= ATTEMPTS:
+                kept = f" (what came is kept in {part})" if part.exists() else ""
                 raise CommandError(
-                    f"{url}: {error}; gave up after {ATTEMPTS} attempts without progress (what came is kept in {part})"
+                    f"{url}: {error}; gave up after {ATTEMPTS} attempts without progress{kept}"
                 ) from error
             time.sleep(pause if failures > 1 else FIRST_PAUSE_SECONDS)
             pause = min(2 * pause, 60.0)
@@ -98,11 +99,11 @@ def _attempt(url: str, part: Path, archive: Archive) -> None:
     if offset and not known:  # nothing says that the server still has the same file
         _discard(part)
         offset = 0
-    request = urllib.request.Request(url, headers={"User-Agent": "vaswani-prepare", "Accept-Encoding": "identity"})
+    headers = {"User-Agent": "vaswani-prepare", "Accept-Encoding": "identity"}
     if offset:
-        request.add_header("Range", f"bytes={offset}-")
-        request.add_header("If-Range", known)
+        headers.update({"Range": f"bytes={offset}-", "If-Range": known})
     try:
+        request = urllib.request.Request(url, headers=headers)
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
             _receive(url, response, part, offset, archive)
     except urllib.error.HTTPError as error:
@@ -111,11 +112,13 @@ def _attempt(url: str, part: Path, archive: Archive) -> None:
             raise _Interrupted("the server's file is shorter than what was there") from error
         if error.code in _TRANSIENT:
             raise _Interrupted(f"HTTP {error.code} {error.reason}") from error
-        raise CommandError(f"{url}: HTTP {error.code} {error.reason}") from error
+        raise CommandError(f"{url}: HTTP {error.code} {_one_line(error.reason)}") from error
     except urllib.error.URLError as error:
         raise _Interrupted(str(error.reason)) from error
+    except (ValueError, http.client.InvalidURL) as error:
+        raise CommandError(f"{url}: not a URL: {error}") from error
     except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
-        raise _Interrupted(str(error) or type(error).__name__) from error
+        raise _Interrupted(_one_line(error) or type(error).__name__) from error
 
 
 def _receive(url: str, response: Any, part: Path, offset: int, archive: Archive) -> None:
@@ -140,6 +143,10 @@ def _receive(url: str, response: Any, part: Path, offset: int, archive: Archive)
             bar.update(len(block))
     if total is not None and _size(part) < total:
         raise _Interrupted(f"the connection ended after {_size(part):,} of {total:,} bytes")
+
+
+def _one_line(reason: object) -> str:
+    return " ".join(str(reason).split())
 
 
 def _size(path: Path) -> int:
