@@ -207,6 +207,21 @@ def test_output_is_none_of_the_inputs(tmp_path: Path, capsys: pytest.CaptureFixt
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["checkpoint_last.pt", "checkpoint_best.pt", "checkpoint2.pt", "checkpoint_1_7.pt"])
+def test_the_trainings_own_checkpoints_are_not_written_over(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path / "checkpoint1.pt", {"w": torch.ones(1)})
+    words = ["--dir", str(tmp_path), "--last", "1", "--output"]
+    assert average.main([*words, str(tmp_path / name)]) == 1
+    assert capsys.readouterr().err == (
+        f"vaswani-average: error: --output {tmp_path / name}: a name of the training's own checkpoints; "
+        "give the mean another\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint1.pt"]
+    assert average.main([*words, str(tmp_path / "elsewhere" / name)]) == 0
+
+
 def test_the_toolkit_generates_with_the_mean(
     copy_task: CopyTask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

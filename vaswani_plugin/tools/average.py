@@ -26,6 +26,9 @@ PATTERNS = {
 }
 
 
+KEPT = re.compile(r"checkpoint(\d+|_\d+_\d+|_last|_best)\.pt")  # what a training goes on from, or picks its last N from
+
+
 def find_last(folder: Path, last: int, by: str) -> List[Path]:
     """Return the ``last`` newest checkpoints of a folder in numeric order, the newest at the end.
 
@@ -157,6 +160,15 @@ def finish(state: Dict[str, Any], mean: Dict[str, Any], averaged: List[Dict[str,
     return result
 
 
+def check_output(output: Path, paths: Sequence[Path]) -> None:
+    """Refuse an output that is an input, or that would be one of the training's own files beside the inputs."""
+    if os.path.realpath(output) in map(os.path.realpath, paths):
+        raise CommandError(f"--output {output} is one of the files to average")
+    folders = {os.path.realpath(path.parent) for path in paths}
+    if KEPT.fullmatch(output.name) and os.path.realpath(output.parent) in folders:
+        raise CommandError(f"--output {output}: a name of the training's own checkpoints; give the mean another")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = argparse.ArgumentParser(prog="vaswani-average", description=help_texts(__doc__)[0])
@@ -185,8 +197,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
     def body() -> None:
         paths = args.inputs if args.inputs is not None else find_last(args.dir, args.last, args.by)
-        if os.path.realpath(args.output) in map(os.path.realpath, paths):
-            raise CommandError(f"--output {args.output} is one of the files to average")
+        check_output(args.output, paths)
         save_checkpoint(average(paths), args.output)
         print(f"{args.output}: mean of {plural(len(paths), 'checkpoint')}: {', '.join(path.name for path in paths)}")
 
