@@ -277,8 +277,11 @@ def test_changed_rules_redo_what_depends_on_them(tmp_path: Path, capsys: pytest.
         ("[]", "must map the names of archives to their facts"),
         ('{"x.tgz": {}}', "'x.tgz' is none of the archives test-full.tgz, test.tgz, training-giga-fren.tar, "),
         ('{"test.tgz": {"sise": 3}}', "test.tgz: 'sise' is none of the facts size, sha256, md5, lines"),
-        ('{"test.tgz": {"size": "3"}}', "test.tgz: size must be a int, not '3'"),
-        ('{"test.tgz": {"md5": 3}}', "test.tgz: md5 must be a str, not 3"),
+        ('{"test.tgz": {"size": "3"}}', "test.tgz: size must be a whole number of at least 0, not '3'"),
+        ('{"test.tgz": {"lines": -7}}', "test.tgz: lines must be a whole number of at least 0, not -7"),
+        ('{"test.tgz": {"lines": true}}', "test.tgz: lines must be a whole number of at least 0, not True"),
+        ('{"test.tgz": {"md5": 3}}', "test.tgz: md5 must be 32 small hex digits, not 3"),
+        ('{"test.tgz": {"sha256": "0A"}}', "test.tgz: sha256 must be 64 small hex digits, not '0A'"),
     ],
 )
 def test_refuses_facts_that_say_nothing(content: Any, error: str, tmp_path: Path) -> None:
@@ -309,6 +312,15 @@ def test_refuses_a_folder_without_the_archives(tmp_path: Path, capsys: pytest.Ca
         f"vaswani-prepare: error: --from-dir {tmp_path}: neither wmt13/training-parallel-europarl-v7.tgz nor "
         "training-parallel-europarl-v7.tgz is there\n"
     )
+
+
+@pytest.mark.parametrize(("option", "value", "least"), [("--vocab-size", 3, 4), ("--sample-lines", 100, 101)])
+def test_sizes_that_cannot_do_are_refused_before_anything_is_fetched(
+    option: str, value: int, least: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert prepare_wmt14(tmp_path / "dest", "--from-dir", tmp_path, option, value) == 1
+    assert capsys.readouterr().err == f"vaswani-prepare: error: {option} {value}: must be at least {least}\n"
+    assert not (tmp_path / "dest").exists()
 
 
 def test_published_facts_are_the_default(german: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

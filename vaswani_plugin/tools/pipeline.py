@@ -144,16 +144,21 @@ def check_job(job: TextJob) -> None:
             raise CommandError(
                 f"{option} {language!r}: a file's suffix, of letters, digits and _ @ . + -, the first not one of . + -"
             )
-    if job.vocab_size < subwords.MIN_VOCAB_SIZE:
-        raise CommandError(f"--vocab-size {job.vocab_size}: must be at least {subwords.MIN_VOCAB_SIZE}")
-    if job.sample_lines < subwords.MIN_SAMPLE_LINES:
-        raise CommandError(f"--sample-lines {job.sample_lines}: must be at least {subwords.MIN_SAMPLE_LINES}")
+    check_sizes(job.vocab_size, job.sample_lines)
     if source == target:
         raise CommandError(f"--source-lang and --target-lang are both {source!r}; they name the two files of a pair")
     for split, (source_path, target_path) in job.splits.items():
         for path, other in ((source_path, target), (target_path, source)):
             if Path(path).suffix == f".{other}":
                 raise CommandError(f"--{split} {source_path} {target_path}: the {source} file comes first")
+
+
+def check_sizes(vocab_size: int, sample_lines: int) -> None:
+    """Refuse sizes with which no vocabulary can be learned."""
+    if vocab_size < subwords.MIN_VOCAB_SIZE:
+        raise CommandError(f"--vocab-size {vocab_size}: must be at least {subwords.MIN_VOCAB_SIZE}")
+    if sample_lines < subwords.MIN_SAMPLE_LINES:
+        raise CommandError(f"--sample-lines {sample_lines}: must be at least {subwords.MIN_SAMPLE_LINES}")
 
 
 def check_inputs(job: TextJob, text: Mapping[str, Path]) -> None:

@@ -11,6 +11,7 @@ may hold them under those paths or side by side.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
@@ -20,6 +21,7 @@ from vaswani_plugin.tools.cli import CommandError, joined
 SITE = "https://www.statmt.org"
 UNCHECKED = "unchecked"
 FACTS = ("size", "sha256", "md5", "lines")
+HEX_DIGITS = {"sha256": 64, "md5": 32}
 
 _WORKSHOP = "released by the workshop for research; the rights in the texts stay with their authors"
 
@@ -224,7 +226,14 @@ def _read_facts(path: Path) -> Dict[str, Dict[str, Any]]:
         for fact, value in entry.items():
             if fact not in FACTS:
                 raise CommandError(f"--facts {path}: {name}: {fact!r} is none of the facts {joined(FACTS)}")
-            expected = str if fact in ("sha256", "md5") else int
-            if value is not None and (not isinstance(value, expected) or isinstance(value, bool)):
-                raise CommandError(f"--facts {path}: {name}: {fact} must be a {expected.__name__}, not {value!r}")
+            if value is not None and not _is_fact(fact, value):
+                digits = HEX_DIGITS.get(fact)
+                rule = f"{digits} small hex digits" if digits else "a whole number of at least 0"
+                raise CommandError(f"--facts {path}: {name}: {fact} must be {rule}, not {value!r}")
     return given
+
+
+def _is_fact(fact: str, value: Any) -> bool:
+    if fact in HEX_DIGITS:
+        return isinstance(value, str) and re.fullmatch(f"[0-9a-f]{{{HEX_DIGITS[fact]}}}", value) is not None
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -25,7 +25,7 @@ from vaswani_plugin.tools.cleaning import Rules
 from vaswani_plugin.tools.cli import CommandError, atomic_path, plural
 from vaswani_plugin.tools.download import check, fetch
 from vaswani_plugin.tools.manifest import Manifest, filling
-from vaswani_plugin.tools.pipeline import TextJob, clean_step, count_lines, make_data
+from vaswani_plugin.tools.pipeline import TextJob, check_sizes, clean_step, count_lines, make_data
 from vaswani_plugin.tools.wmt14 import SITE, Archive, Corpus, NewsTest, table_for
 
 
@@ -69,6 +69,7 @@ def prepare_wmt14(job: NewsJob) -> List[str]:
     """
     table = table_for(job.pair, job.facts)
     languages = table.recipe.languages
+    check_sizes(job.vocab_size or table.recipe.vocab_size, job.sample_lines)  # before hours of other work
     with filling(job.dest) as manifest:
         archives = {key: obtain(manifest, job, archive) for key, archive in table.archives.items()}
         pairs = {
