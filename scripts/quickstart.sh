@@ -175,25 +175,20 @@ prepare=(vaswani-prepare text --train "${inputs[@]:0:2}" --valid "${inputs[@]:2:
     --dest "$work/data" --workers "$cores")
 step prepare "$work/stamps/prepare" "$text" "${prepare[@]}"
 
-user_dir=$root/vaswani_plugin
-[[ $mode == dry-run ]] || user_dir=$(python -m vaswani_plugin)
-train_command=(fairseq-train "$work/data/bin" --user-dir "$user_dir"
-    --task vaswani_translation --source-lang "$source_lang" --target-lang "$target_lang"
-    --arch "$arch" --share-all-embeddings
-    --criterion vaswani_label_smoothed_cross_entropy --label-smoothing 0.1
-    --optimizer adam --adam-betas "(0.9, 0.98)" --adam-eps 1e-9
-    --lr-scheduler vaswani_inverse_sqrt --lr "$lr" --warmup-updates "$warmup"
-    --max-tokens "$max_tokens" --seed "$seed" --cpu --num-workers 0
-    --save-dir "$work/checkpoints"
-    --no-progress-bar --log-format simple --log-interval 50)
-[[ -z $dropout ]] || train_command+=(--dropout "$dropout")
-guard_checkpoints "$work/checkpoints" "${train_command[*]} ${prepare[*]} $text"
+train_command=(vaswani-train "$work/data/bin" --save-dir "$work/checkpoints" --cpu
+    --source-lang "$source_lang" --target-lang "$target_lang" --arch "$arch" --seed "$seed"
+    --target-batch "$max_tokens" --max-tokens "$max_tokens")
+more=(--lr "$lr" --warmup-updates "$warmup" --num-workers 0 --log-interval 50)
+[[ -z $dropout ]] || more+=(--dropout "$dropout")
+guard_checkpoints "$work/checkpoints" "${train_command[*]} ${more[*]} ${prepare[*]} $text"
 step train "$work/stamps/train" "$text" "${train_command[@]}" \
-    --keep-last-epochs "$average" --max-update "$max_update"
+    --keep-last-epochs "$average" --max-update "$max_update" -- "${more[@]}"
 
 step average "$work/stamps/average" "" \
     vaswani-average --dir "$work/checkpoints" --last "$average" --output "$work/checkpoints/average.pt"
 
+user_dir=$root/vaswani_plugin
+[[ $mode == dry-run ]] || user_dir=$(python -m vaswani_plugin)
 # --results-path DIR makes the toolkit write DIR/generate-test.txt.
 step translate "$work/stamps/translate" "" \
     fairseq-generate "$work/data/bin" --user-dir "$user_dir" \

@@ -12,7 +12,7 @@ from typing import Dict, List, Sequence
 import pytest
 
 REPO = Path(__file__).resolve().parents[1]
-COMMANDS = ["corpus", "prepare", "fairseq-train", "average", "fairseq-generate", "score", "curves"]
+COMMANDS = ["corpus", "prepare", "train", "average", "fairseq-generate", "score", "curves"]
 
 # Stands in for every command of the environment: notes its arguments, fails on request, makes what later steps read.
 STUB = """#!/usr/bin/env bash
@@ -103,7 +103,7 @@ def test_every_step_runs_once_in_order_and_shows_its_time(stubbed: Stubbed) -> N
     ]
     others = [line for line in calls if not line.startswith("python")]
     assert [line.split()[0].replace("vaswani-", "") for line in others] == COMMANDS
-    assert "/where/the/plugin/is" in others[2]
+    assert "/where/the/plugin/is" in others[4]
     assert "BLEU = 99.99" in done.stdout
     table = done.stdout[done.stdout.index("step ") :].splitlines()
     assert [line.split()[0] for line in table[1:-2]] == [
@@ -138,7 +138,7 @@ def test_a_second_run_does_nothing_and_still_shows_the_result(stubbed: Stubbed) 
 @pytest.mark.parametrize("failing", COMMANDS)
 def test_a_failing_step_is_named_and_the_next_run_goes_on_from_it(failing: str, stubbed: Stubbed) -> None:
     command = failing if failing.startswith("fairseq") else f"vaswani-{failing}"
-    step = {"fairseq-train": "train", "fairseq-generate": "translate"}.get(failing, failing)
+    step = "translate" if failing == "fairseq-generate" else failing
     done = stubbed.run(FAIL=command)
     assert done.returncode == 1
     assert f"quickstart.sh: error: step '{step}' failed with status 3 after " in done.stderr
@@ -188,7 +188,13 @@ def test_a_corpus_of_ones_own(stubbed: Stubbed, tmp_path: Path) -> None:
     assert f"--train {corpus}/train.fr {corpus}/train.en --valid {corpus}/val.fr {corpus}/val.en" in prepare
     assert f"--test {corpus}/test_2016.fr {corpus}/test_2016.en" in prepare
     assert option(prepare, "--vocab-size") == "8000"
-    wanted = {"--max-update": "6000", "--max-tokens": "4096", "--lr": "5e-3", "--warmup-updates": "2000"}
+    wanted = {
+        "--max-update": "6000",
+        "--target-batch": "4096",
+        "--max-tokens": "4096",
+        "--lr": "5e-3",
+        "--warmup-updates": "2000",
+    }
     assert {name: option(train, name) for name in wanted} == wanted
     assert option(average, "--last") == "10"
     (corpus / "train.en").write_text("another text\n", encoding="utf-8")
