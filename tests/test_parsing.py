@@ -20,6 +20,7 @@ from toolkit_runner import PLUGIN, REPO, run, tiny_train_args
 
 from vaswani_plugin.parsing import PARSING_SEARCH_DEFAULTS, VaswaniParsingTask
 from vaswani_plugin.tools import parseval, prepare, train
+from vaswani_plugin.tools.manifest import filling
 from vaswani_plugin.trees import leaves, read_trees, split_symbols, without_tags
 
 SEARCH_OPTIONS = {"--beam": 5, "--lenpen": 1.0, "--max-len-a": 0.0, "--max-len-b": 200}
@@ -128,6 +129,15 @@ def test_prepare_does_nothing_twice_and_tells_what_it_leaves_out(
     assert capsys.readouterr().out == f"{tmp_path / 'data'}: everything is there, nothing to do\n"
     assert prepare.main(prepared.words("--min-count", 121, dest=tmp_path / "data")) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'data'}: encode, binarise done\n"
+
+
+def test_a_folder_is_filled_by_one_at_a_time(
+    prepared: Prepared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with filling(tmp_path / "data"):
+        assert prepare.main(prepared.words(dest=tmp_path / "data")) == 1
+    error = f"vaswani-prepare: error: --dest {tmp_path / 'data'}: another vaswani-prepare is at work there\n"
+    assert capsys.readouterr().err == error
 
 
 def test_tags_are_kept_on_request(prepared: Prepared, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

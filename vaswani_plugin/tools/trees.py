@@ -30,12 +30,13 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 from typing import Counter as CounterType
 
 from vaswani_plugin.tools.cli import CommandError, atomic_path, plural, positive, progress, read_lines
-from vaswani_plugin.tools.manifest import Manifest
+from vaswani_plugin.tools.manifest import filling
 from vaswani_plugin.tools.pipeline import preprocess_into_bin
 from vaswani_plugin.tools.subwords import MIN_VOCAB_SIZE, RESERVED, encode_lines, learn_pieces, load_pieces
 from vaswani_plugin.trees import Tree, TreeError, clean, join_symbols, linearise, read_trees, subtrees, to_penn, words
 
 SIDES = ("words", "trees")
+Body = Callable[[], List[Path]]
 #: The paper's vocabulary for the Wall Street Journal alone (section 6.3), and pieces that suit a few thousand trees.
 VOCAB_SIZES = {"dictionary": 16000, "pieces": 2000}
 MAX_SAMPLE_LINES = 5_000_000
@@ -122,24 +123,24 @@ def prepare_trees(job: TreesJob) -> List[str]:
     """
     if job.kind == "pieces" and job.vocab_size < MIN_VOCAB_SIZE:
         raise CommandError(f"--vocab-size {job.vocab_size}: must be at least {MIN_VOCAB_SIZE}")
-    manifest, ran = Manifest(job.dest), []
+    with filling(job.dest) as manifest:
 
-    def step(name: str, settings: Dict[str, Any], inputs: Mapping[str, Path], body: Callable[[], List[Path]]) -> None:
-        if not manifest.is_done(name, settings, inputs):
-            manifest.forget(name)
-            manifest.record(name, settings, inputs, body())
-            ran.append(name)
+        def step(
+            name: str, settings: Dict[str, Any], inputs: Mapping[str, Path], body: Callable[[], List[Path]]
+        ) -> None:
+            made: List[Path] = []
+            manifest.step(name, settings, inputs, lambda: made.extend(body()), lambda: made)
 
-    raw = {f"{split} {number}": path for split, paths in job.splits.items() for number, path in enumerate(paths)}
-    form = {name: True for name in ("tags", "joined", "subtrees") if getattr(job, name)}
-    step("read", form, raw, lambda: read_splits(job))
-    texts = {f"{split}.{side}": job.dest / "text" / f"{split}.{side}" for split in job.splits for side in SIDES}
-    settings: Dict[str, Any] = {"words": job.kind, "vocab_size": job.vocab_size, "min_count": job.min_count}
-    step("encode", settings, texts, lambda: encode(job))
-    encoded = {f"{split}.{side}": job.encoded(split, side) for split in job.splits for side in SIDES}
-    dictionaries = {f"dict.{side}.txt": job.dictionary(side) for side in SIDES}
-    step("binarise", {}, {**encoded, **dictionaries}, lambda: binarise(job))
-    return ran
+        raw = {f"{split} {number}": path for split, paths in job.splits.items() for number, path in enumerate(paths)}
+        form = {name: True for name in ("tags", "joined", "subtrees") if getattr(job, name)}
+        step("read", form, raw, lambda: read_splits(job))
+        texts = {f"{split}.{side}": job.dest / "text" / f"{split}.{side}" for split in job.splits for side in SIDES}
+        settings: Dict[str, Any] = {"words": job.kind, "vocab_size": job.vocab_size, "min_count": job.min_count}
+        step("encode", settings, texts, lambda: encode(job))
+        encoded = {f"{split}.{side}": job.encoded(split, side) for split in job.splits for side in SIDES}
+        dictionaries = {f"dict.{side}.txt": job.dictionary(side) for side in SIDES}
+        step("binarise", {}, {**encoded, **dictionaries}, lambda: binarise(job))
+    return manifest.ran
 
 
 def read_splits(job: TreesJob) -> List[Path]:
