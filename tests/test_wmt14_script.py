@@ -276,7 +276,7 @@ def test_the_whole_path_on_stand_in_archives(pair: str, subwords: str, tmp_path:
         site.once.append(nc)
         words = [
             *("--pair", pair, "--work", tmp_path / "work", "--mirror", site.url, "--facts", facts, "--vocab-size", 90),
-            *("--subwords", subwords, "--cpu", "--target-batch", 1000, "--max-update", 60, "--save-every", 7),
+            *("--subwords", subwords, "--cpu", "--target-batch", 1000, "--max-update", 60, "--save-every", 5),
             *("--average", 3, "--", *shrunk),
         ]
 
@@ -304,4 +304,4 @@ def test_the_whole_path_on_stand_in_archives(pair: str, subwords: str, tmp_path:
     updates = [entry["num_updates"] for entry in averaged]
     # The toolkit writes none of these at the end of an epoch.
     assert len(updates) == 3
-    assert updates == sorted(set(updates) & set(range(7, 61, 7)))
+    assert updates == sorted(set(updates) & set(range(5, 61, 5)))
