@@ -102,7 +102,12 @@ class _WholeCopies(PathManager):
 
 def named_checkpoints(folder: Union[str, os.PathLike[str]]) -> List[Path]:
     """The files in a folder that have names of the toolkit's checkpoints, sorted by name."""
-    return sorted(path for path in Path(folder).glob("checkpoint*.pt") if _NAME.fullmatch(path.name))
+    return sorted(path for path in Path(folder).glob("checkpoint*.pt") if is_checkpoint_name(path.name))
+
+
+def is_checkpoint_name(name: str) -> bool:
+    """Whether the toolkit gives this name to a checkpoint of a training."""
+    return _NAME.fullmatch(name) is not None
 
 
 def load_whole(path: Path) -> Dict[str, Any]:
@@ -179,7 +184,7 @@ def _newest(paths: List[Path]) -> Tuple[int, Path]:
 def remove_partial(folder: Union[str, os.PathLike[str]]) -> None:
     """Remove what a kill in the middle of a save has left, which only takes space."""
     for path in Path(folder).glob("*.pt.tmp"):
-        if _NAME.fullmatch(path.name[: -len(".tmp")]):
+        if is_checkpoint_name(path.name[: -len(".tmp")]):
             logger.info("removing %s, whose saving was interrupted", path)
             path.unlink()
 

@@ -26,9 +26,6 @@ PATTERNS = {
 }
 
 
-KEPT = re.compile(r"checkpoint(\d+|_\d+_\d+|_last|_best)\.pt")  # what a training goes on from, or picks its last N from
-
-
 def find_last(folder: Path, last: int, by: str) -> List[Path]:
     """Return the ``last`` newest checkpoints of a folder in numeric order, the newest at the end.
 
@@ -162,10 +159,12 @@ def finish(state: Dict[str, Any], mean: Dict[str, Any], averaged: List[Dict[str,
 
 def check_output(output: Path, paths: Sequence[Path]) -> None:
     """Refuse an output that is an input, or that would be one of the training's own files beside the inputs."""
+    from vaswani_plugin.checkpoints import is_checkpoint_name
+
     if os.path.realpath(output) in map(os.path.realpath, paths):
         raise CommandError(f"--output {output} is one of the files to average")
     folders = {os.path.realpath(path.parent) for path in paths}
-    if KEPT.fullmatch(output.name) and os.path.realpath(output.parent) in folders:
+    if is_checkpoint_name(output.name) and os.path.realpath(output.parent) in folders:
         raise CommandError(f"--output {output}: a name of the training's own checkpoints; give the mean another")
 
 

@@ -69,7 +69,8 @@ def prepare_wmt14(job: NewsJob) -> List[str]:
     """
     table = table_for(job.pair, job.facts)
     languages = table.recipe.languages
-    check_sizes(job.vocab_size or table.recipe.vocab_size, job.sample_lines)  # before hours of other work
+    vocab_size = job.vocab_size or table.recipe.vocab_size
+    check_sizes(vocab_size, job.sample_lines)  # before hours of other work
     with filling(job.dest) as manifest:
         archives = {key: obtain(manifest, job, archive) for key, archive in table.archives.items()}
         pairs = {
@@ -82,7 +83,7 @@ def prepare_wmt14(job: NewsJob) -> List[str]:
         text_job = TextJob(
             {"train": next(iter(pairs.values())), **tests},
             languages,
-            job.vocab_size or table.recipe.vocab_size,
+            vocab_size,
             job.dest,
             job.workers,
             job.sample_lines,
